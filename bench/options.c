@@ -25,7 +25,6 @@ enum {
     OPT_MEMORY,
     OPT_MEMORY_CHILD,
     OPT_MIN_TIME,
-    OPT_VERSION
 };
 
 static const char usage_text[] =
@@ -60,7 +59,7 @@ static const char usage_text[] =
     "  -o, --out FILE          writes there instead of standard output; the file appears\n"
     "                          when the run is complete\n"
     "  -h, --help              this text\n"
-    "      --version           the version\n"
+    "  -V, --version           the version\n"
     "\n"
     "How a case is measured: its variants (the library and naive) and the peak take\n"
     "turns, R times: peak, variant, peak, variant, ..., peak; one run that is not timed puts a\n"
@@ -231,7 +230,7 @@ static int parse_one(struct bench_options *options, int option)
     case 'h':
         fputs(usage_text, stdout);
         return BENCH_OK;
-    case OPT_VERSION:
+    case 'V':
         printf("attn-bench %s\n", attn_version_string());
         return BENCH_OK;
     default: /* getopt_long has said what is wrong */
@@ -256,11 +255,11 @@ int bench_options_parse(struct bench_options *options, int argc, char **argv)
                                           {"check", no_argument, NULL, OPT_CHECK},
                                           {"list", no_argument, NULL, 'l'},
                                           {"help", no_argument, NULL, 'h'},
-                                          {"version", no_argument, NULL, OPT_VERSION},
+                                          {"version", no_argument, NULL, 'V'},
                                           {NULL, 0, NULL, 0}};
     *options = (struct bench_options){.repetitions = 10, .min_time = 0.02, .argv = argv};
     int option;
-    while ((option = getopt_long(argc, argv, "f:t:r:o:lh", table, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "f:t:r:o:lVh", table, NULL)) != -1) {
         const int code = parse_one(options, option);
         if (code != -1)
             return code;

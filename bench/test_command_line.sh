@@ -32,6 +32,7 @@ refuse() {
 
 expect 0 'Usage: attn-bench' --help
 expect 0 'attn-bench ' --version
+expect 0 'attn-bench ' -V
 refuse "--threads is '0'" --threads 0
 refuse "--threads is 'two'" --threads two
 refuse "--threads is '3x'" -t 3x

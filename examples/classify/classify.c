@@ -40,6 +40,7 @@ static void usage(void)
           "      --check          instead compare logits, predictions and weights of the\n"
           "                       model's test texts with PyTorch's; exit code 1 if they differ\n"
           "  -q, --quiet          show no progress on a terminal\n"
+          "  -V, --version        print the version\n"
           "  -h, --help           print this text\n",
           stdout);
 }
@@ -275,11 +276,12 @@ static attn_status run(const struct options *o)
 static attn_status parse(struct options *o, int argc, char **argv)
 {
     enum { REFERENCE = 256 };
-    static const struct option known[] = {{"model", 1, NULL, 'm'},       {"bars", 1, NULL, 'b'},
-                                          {"check", 0, NULL, REFERENCE}, {"quiet", 0, NULL, 'q'},
-                                          {"help", 0, NULL, 'h'},        {NULL, 0, NULL, 0}};
+    static const struct option known[] = {
+        {"model", 1, NULL, 'm'}, {"bars", 1, NULL, 'b'},    {"check", 0, NULL, REFERENCE},
+        {"quiet", 0, NULL, 'q'}, {"version", 0, NULL, 'V'}, {"help", 0, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     int option;
-    while ((option = getopt_long(argc, argv, "m:b:qh", known, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "m:b:qVh", known, NULL)) != -1) {
         switch (option) {
         case 'm':
             o->model = optarg;
@@ -293,6 +295,9 @@ static attn_status parse(struct options *o, int argc, char **argv)
         case 'q':
             o->quiet = true;
             break;
+        case 'V':
+            printf("classify %s\n", attn_version_string());
+            exit(0);
         case 'h':
             usage();
             exit(0);

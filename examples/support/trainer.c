@@ -77,7 +77,7 @@ static attn_status resume(struct trainer *t)
     array_free(&settings);
     for (int i = 0; i < TRAINING_LOG_ARRAYS; i++)
         array_free(&log[i]);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK && !t->options->quiet)
         fprintf(stderr, "%s: goes on after step %lld\n", t->program, (long long)t->log.steps);
     return status;
 }
@@ -131,7 +131,8 @@ attn_status trainer_run(struct trainer *t)
                                    .title = t->title,
                                    .steps_per_epoch = t->steps_per_epoch,
                                    .epochs = t->options->epochs,
-                                   .schedule = t->schedule};
+                                   .schedule = t->schedule,
+                                   .quiet = t->options->quiet};
     CHECK(training_log_open(&t->log));
     if (t->options->resume)
         CHECK(resume(t));

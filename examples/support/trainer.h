@@ -18,11 +18,12 @@ struct training_options {
     int64_t seed, epochs;
     int64_t every; /* steps from checkpoint to checkpoint; 0: those of an epoch */
     bool resume;
+    bool quiet;
 };
 
 /*
- * Reads --data, --out, --model where the program takes one, --seed, --epochs, --checkpoint-every, --resume and --help,
- * which prints usage and ends the program. What is in options are the defaults.
+ * Reads --data, --out, --model where the program takes one, --seed, --epochs, --checkpoint-every, --resume, --quiet,
+ * and --version and --help, which end the program. What is in options are the defaults.
  */
 attn_status training_options(struct training_options *options, int argc, char **argv, const char *usage);
 /* Lines for the usage of a program, one for each option but --data. */

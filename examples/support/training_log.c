@@ -56,15 +56,15 @@ static void show(struct training_log *log)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     const int64_t total = total_of(log);
-    if (!isatty(STDERR_FILENO) || (log->steps < total && seconds_between(&log->shown, &now) < 0.1))
+    if (log->quiet || !isatty(STDERR_FILENO) || (log->steps < total && seconds_between(&log->shown, &now) < 0.1))
         return;
     log->shown = now;
     char bar[BAR + 1] = {0};
     for (int i = 0; i < BAR; i++)
         bar[i] = i < log->steps * BAR / total ? '#' : '.';
     const double each = seconds_between(&log->began, &now) / (double)(log->steps - log->first);
-    fprintf(stderr, "\r%s: [%s] step %lld of %lld, loss %.3f, %.0f s left \x1b[K", log->program, bar,
-            (long long)log->steps, (long long)total, (double)log->losses[log->steps - 1],
+    fprintf(stderr, "\r%s: [%s] step %lld of %lld, loss %.3f, %.3g steps/s, %.0f s left \x1b[K", log->program, bar,
+            (long long)log->steps, (long long)total, (double)log->losses[log->steps - 1], 1 / each,
             each * (double)(total - log->steps));
     if (log->steps == total)
         fputs("\r\x1b[K", stderr);
@@ -83,6 +83,8 @@ void training_log_epoch(struct training_log *log, double accuracy)
     for (int64_t i = 0; i < log->steps_per_epoch; i++)
         sum += (double)log->losses[log->evaluations * log->steps_per_epoch + i];
     log->accuracies[log->evaluations++] = (float)accuracy;
+    if (log->quiet)
+        return;
     if (isatty(STDERR_FILENO))
         fputs("\r\x1b[K", stderr);
     fprintf(stderr, "%s: epoch %lld of %lld: mean loss %.4f, accuracy %.2f %%\n", log->program,

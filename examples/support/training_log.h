@@ -22,15 +22,16 @@ struct training_log {
     float *accuracies;      /* [epochs] */
     struct timespec began, shown;
     int64_t first; /* steps that were there when the program began */
+    bool quiet;    /* nothing is told but by files */
 };
 
-/* program, title, steps_per_epoch, epochs and schedule are set. */
+/* program, title, steps_per_epoch, epochs, schedule and quiet are set. */
 attn_status training_log_open(struct training_log *log);
 void training_log_close(struct training_log *log);
 
-/* Adds a step. On a terminal the line shows it, a few times a second. */
+/* Adds a step. On a terminal the line shows it, a few times a second, unless quiet. */
 void training_log_step(struct training_log *log, double loss, double norm);
-/* Adds the accuracy after an epoch, and says so. */
+/* Adds the accuracy after an epoch, and says so, unless quiet. */
 void training_log_epoch(struct training_log *log, double accuracy);
 
 /* Writes FOLDER/log.csv and FOLDER/curve.png. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of a training. */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,8 @@ const char training_options_usage[] =
     "  -e, --epochs N     rounds of training, with a test at the end of each\n"
     "  -c, --checkpoint-every STEPS  write a checkpoint after so many steps (default: each epoch)\n"
     "  -r, --resume       go on from the checkpoint\n"
+    "  -q, --quiet        no progress and no line for each epoch\n"
+    "  -V, --version      print the version\n"
     "  -h, --help         print this text\n";
 
 static attn_status take_number(int64_t *number, const char *option, const char *text, int64_t least)
@@ -49,6 +52,12 @@ static attn_status take(struct training_options *o, int option, const char *usag
     case 'r':
         o->resume = true;
         return ATTN_OK;
+    case 'q':
+        o->quiet = true;
+        return ATTN_OK;
+    case 'V':
+        printf("%s %s\n", program_invocation_short_name, attn_version_string());
+        exit(0);
     case 'h':
         fputs(usage, stdout);
         fputs(training_options_usage, stdout);
@@ -63,9 +72,10 @@ attn_status training_options(struct training_options *o, int argc, char **argv, 
     static const struct option known[] = {
         {"data", 1, NULL, 'd'},   {"out", 1, NULL, 'o'},    {"model", 1, NULL, 'm'},
         {"seed", 1, NULL, 's'},   {"epochs", 1, NULL, 'e'}, {"checkpoint-every", 1, NULL, 'c'},
-        {"resume", 0, NULL, 'r'}, {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
+        {"resume", 0, NULL, 'r'}, {"quiet", 0, NULL, 'q'},  {"version", 0, NULL, 'V'},
+        {"help", 0, NULL, 'h'},   {NULL, 0, NULL, 0}};
     int option;
-    while ((option = getopt_long(argc, argv, "d:o:m:s:e:c:rh", known, NULL)) != -1)
+    while ((option = getopt_long(argc, argv, "d:o:m:s:e:c:rqVh", known, NULL)) != -1)
         CHECK(take(o, option, usage));
     if (optind < argc)
         return io_fail(ATTN_INVALID_ARGUMENT, "'%s' is too much; see --help", argv[optind]);

@@ -44,6 +44,7 @@ static void usage(void)
           "      --check FILE        translate its lines instead and compare them with those\n"
           "      --expected FILE     of this file; exit code 1 if one differs\n"
           "  -q, --quiet             show no progress on a terminal\n"
+          "  -V, --version           print the version\n"
           "  -h, --help              print this text\n",
           stdout);
 }
@@ -187,12 +188,12 @@ static attn_status read_beams(const char *text, long long *beams)
 static attn_status parse(struct options *o, int argc, char **argv)
 {
     enum { HEATMAP = 256, TEXTS, EXPECTED };
-    static const struct option known[] = {{"model", 1, NULL, 'm'},         {"beams", 1, NULL, 'b'},
-                                          {"heatmap", 1, NULL, HEATMAP},   {"check", 1, NULL, TEXTS},
-                                          {"expected", 1, NULL, EXPECTED}, {"quiet", 0, NULL, 'q'},
-                                          {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0}};
+    static const struct option known[] = {
+        {"model", 1, NULL, 'm'},   {"beams", 1, NULL, 'b'},         {"heatmap", 1, NULL, HEATMAP},
+        {"check", 1, NULL, TEXTS}, {"expected", 1, NULL, EXPECTED}, {"quiet", 0, NULL, 'q'},
+        {"version", 0, NULL, 'V'}, {"help", 0, NULL, 'h'},          {NULL, 0, NULL, 0}};
     int option;
-    while ((option = getopt_long(argc, argv, "m:b:qh", known, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "m:b:qVh", known, NULL)) != -1) {
         switch (option) {
         case 'm':
             o->model = optarg;
@@ -212,6 +213,9 @@ static attn_status parse(struct options *o, int argc, char **argv)
         case 'q':
             o->quiet = true;
             break;
+        case 'V':
+            printf("translate %s\n", attn_version_string());
+            exit(0);
         case 'h':
             usage();
             exit(0);

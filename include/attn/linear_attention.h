@@ -240,6 +240,22 @@ ATTN_API attn_status attn_linear_attention_plan_run(const attn_linear_attention_
                                                     size_t workspace_size);
 
 /**
+ * How far a run of the plan in that workspace is, as attn_plan_progress() says of attention: of all tasks of the run,
+ * those that have begun. A task is a head of a sequence, or some of its channels of v, so there may be few; any thread
+ * may ask, and a workspace in which no run has begun must have been filled with zeros.
+ *
+ * @param plan            the run's
+ * @param workspace       the run's; it is only read
+ * @param workspace_size  attn_linear_attention_plan_workspace_size(plan) or more bytes
+ * @param begun           tasks that have begun: 0 before the run, *tasks at its end
+ * @param tasks           all tasks of the run
+ * @return ATTN_OK, ATTN_INVALID_ARGUMENT for a NULL, or ATTN_WORKSPACE_TOO_SMALL
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_linear_attention_plan_progress(const attn_linear_attention_plan *plan, const void *workspace,
+                                                         size_t workspace_size, int64_t *begun, int64_t *tasks);
+
+/**
  * Prepares a run for the caller's own threads: checks everything and lays the workspace out. Arrays that params points
  * to must stay until the last share has returned.
  * @since 0.1, experimental

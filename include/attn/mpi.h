@@ -80,8 +80,14 @@ typedef struct attn_mpi_config {
     int64_t queries;              /**< Tq of the whole sequence, or of all ragged ones */
     int64_t keys;                 /**< Tk of the whole sequence, or of all ragged ones */
     attn_mpi_wire wire;           /**< how keys and values travel */
-    int backward;                 /**< non-zero: the plan has the memory for attn_mpi_backward(), too */
-    double timeout;               /**< seconds that a rank waits for others in one place; 0: for ever */
+    /**
+     * Ranks of a group, which divides ranks and the heads of k: in a group each rank has some of the heads, and all of
+     * its tokens, and keys travel between groups alone (Jacobs et al. 2023, "DeepSpeed Ulysses"). 1: heads stay
+     * together. 0: chosen, so that least is waited for; attn_mpi_plan_describe() says which and why
+     */
+    int head_ranks;
+    int backward;   /**< non-zero: the plan has the memory for attn_mpi_backward(), too */
+    double timeout; /**< seconds that a rank waits for others in one place; 0: for ever */
 } attn_mpi_config;
 
 /** A config with every field at its default; set queries and keys. @since 0.1 */

@@ -19,6 +19,7 @@
  * | attn/nn/mha.h | multi-head attention, fused QKV, GQA, cached keys and values |
  * | attn/nn/alignment.h | dot, general and additive scores; attention pooling |
  * | attn/nn/linformer.h | attention to projections of keys and values along their tokens |
+ * | attn/nn/progress.h | how far a long call is |
  * | attn/nn/recurrent.h | LSTM; the step of Bahdanau's decoder |
  * | attn/nn/block.h | encoder and decoder layers |
  * | attn/nn/models.h | BERT, Llama, encoder-decoder with greedy and beam decoding |
@@ -62,6 +63,7 @@
 #include "attn/nn/model.h"
 #include "attn/nn/model_training.h"
 #include "attn/nn/models.h"
+#include "attn/nn/progress.h"
 #include "attn/nn/recurrent.h"
 #include "attn/nn/tensors.h"
 #include "attn/nn/training.h"

@@ -86,17 +86,18 @@ static attn_status check_options(struct attn_backward *b, const attn_gradients *
     const struct attn_problem *forward = &b->forward;
     const attn_params *p = &forward->params;
     const struct {
-        const char *name;
+        const char *name, *of;
         int wanted, set;
-    } options[] = {{"head_scale", g->head_scale != NULL, p->head_scale != NULL},
-                   {"sinks", g->sinks != NULL, p->sinks != NULL},
-                   {"alibi_slopes", g->alibi_slopes != NULL, p->alibi_slopes != NULL},
-                   {"relative_bias", g->relative_bias != NULL, p->relative_bias != NULL},
-                   {"mask", g->mask != NULL, p->mask != NULL}};
+    } options[] = {
+        {"gradients.head_scale", "params.head_scale", g->head_scale != NULL, p->head_scale != NULL},
+        {"gradients.sinks", "params.sinks", g->sinks != NULL, p->sinks != NULL},
+        {"gradients.alibi_slopes", "params.alibi_slopes", g->alibi_slopes != NULL, p->alibi_slopes != NULL},
+        {"gradients.relative_bias", "params.relative_bias", g->relative_bias != NULL, p->relative_bias != NULL},
+        {"gradients.mask", "params.mask", g->mask != NULL, p->mask != NULL}};
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].wanted && !options[i].set)
-            return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s is set; expected NULL, as params.%s is",
-                             options[i].name, options[i].name);
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is set; expected NULL, as %s is", options[i].name,
+                             options[i].of);
     b->dhead_scale = g->head_scale;
     b->dsinks = g->sinks;
     b->dslopes = g->alibi_slopes;

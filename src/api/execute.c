@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running what has begun: the whole of it, or a share that a caller asks for. */
+/* Running what has begun: the whole of it, or a share that a caller asks for; and how far it is. */
 #include "api/execute.h"
 
 #include "api/describe.h"
@@ -61,5 +61,24 @@ attn_status attn_run_checked_share(struct attn_run *run, int phase, int ith, int
     if (ith < 0 || ith >= nth)
         return attn_fail(ATTN_INVALID_ARGUMENT, "ith is %d; expected 0 to %d", ith, nth - 1);
     attn_run_share(run, phase, ith);
+    return ATTN_OK;
+}
+
+attn_status attn_run_checked_progress(const struct attn_geometry *geometry, size_t wanted, const void *workspace,
+                                      size_t size, int64_t *begun, int64_t *tasks)
+{
+    const struct {
+        const char *name;
+        const void *pointer;
+    } needed[] = {{"plan", geometry}, {"workspace", workspace}, {"begun", begun}, {"tasks", tasks}};
+    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
+        if (!needed[i].pointer)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %s", needed[i].name,
+                             i == 0   ? "a plan"
+                             : i == 1 ? "the workspace of a run"
+                                      : "where the number goes");
+    if (size < wanted)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, wanted);
+    attn_run_progress(workspace, geometry, begun, tasks);
     return ATTN_OK;
 }

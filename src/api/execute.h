@@ -17,4 +17,9 @@ int attn_fit(struct attn_geometry *geometry, size_t size, void (*cut)(void *call
 /** Runs a share of a phase, for a caller that has said which: checks the numbers first. */
 attn_status attn_run_checked_share(struct attn_run *run, int phase, int ith, int nth);
 
+/** attn_run_progress() for a caller whose arguments have not been checked; a NULL plan has no geometry. wanted: bytes
+ * of the plan's workspace. */
+attn_status attn_run_checked_progress(const struct attn_geometry *geometry, size_t wanted, const void *workspace,
+                                      size_t size, int64_t *begun, int64_t *tasks);
+
 #endif

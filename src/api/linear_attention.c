@@ -119,6 +119,14 @@ size_t attn_linear_attention_plan_workspace_size(const attn_linear_attention_pla
     return plan ? attn_run_size(&plan->call.cut.geometry, plan->call.cut.geometry.threads) : SIZE_MAX;
 }
 
+attn_status attn_linear_attention_plan_progress(const attn_linear_attention_plan *plan, const void *workspace,
+                                                size_t workspace_size, int64_t *begun, int64_t *tasks)
+{
+    return attn_run_checked_progress(plan ? &plan->call.cut.geometry : NULL,
+                                     attn_linear_attention_plan_workspace_size(plan), workspace, workspace_size, begun,
+                                     tasks);
+}
+
 size_t attn_linear_attention_plan_describe(const attn_linear_attention_plan *plan, char *buffer, size_t size)
 {
     if (!buffer)

@@ -2,7 +2,7 @@
 /*
  * attn_merge(): checks of its arguments, and the choice of kernel and threads.
  */
-#include "api/check.h"
+#include "api/check_internal.h"
 #include "api/environment.h"
 #include "api/error.h"
 #include "dispatch.h"
@@ -41,12 +41,9 @@ static attn_status check_lse(const char *name, const attn_tensor *t, const attn_
         return status;
     if (t->dtype != ATTN_F32)
         return attn_fail(ATTN_UNSUPPORTED, "%s.dtype is %s; expected f32", name, attn_dtype_name(t->dtype));
-    for (int axis = 0; axis < 4; axis++) {
-        const int64_t expected = axis < 3 ? out->shape[axis] : 1;
-        if (t->shape[axis] != expected)
-            return attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; expected %" PRId64 "%s", name, axis,
-                             t->shape[axis], expected, axis < 3 ? ", that of out" : "");
-    }
+    for (int axis = 0; axis < 4; axis++)
+        CHECK(attn_check_axis(name, t, axis, axis < 3 ? out->shape[axis] : 1,
+                              axis < 3 ? "that of out" : "a number for each query"));
     return ATTN_OK;
 }
 
@@ -70,9 +67,7 @@ static attn_status check_part(const struct attn_merge_work *p, int64_t n)
     const attn_tensor *t = &p->parts[n];
     attn_status status = check_values(part.text, t);
     for (int axis = 0; axis < 4 && !status; axis++)
-        if (t->shape[axis] != p->out->shape[axis])
-            status = attn_fail(ATTN_SHAPE_MISMATCH, "%s.shape[%d] is %" PRId64 "; expected %" PRId64 ", that of out",
-                               part.text, axis, t->shape[axis], p->out->shape[axis]);
+        status = attn_check_axis(part.text, t, axis, p->out->shape[axis], "that of out");
     if (!status)
         status = check_lse(lse.text, &p->lses[n], p->out);
     if (!status)

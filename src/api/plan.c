@@ -108,6 +108,7 @@ static int fit(const struct attn_call *call, size_t size, struct attn_geometry *
     if (room < (size_t)geometry->parallel)
         geometry->parallel = (int)room;
     geometry->threads = geometry->parallel;
+    geometry->begun = call->geometry.begun;
     return 1;
 }
 
@@ -249,21 +250,8 @@ int attn_plan_num_phases(const attn_plan *plan)
 attn_status attn_plan_progress(const attn_plan *plan, const void *workspace, size_t size, int64_t *begun,
                                int64_t *tasks)
 {
-    const struct {
-        const char *name;
-        const void *pointer;
-    } needed[] = {{"plan", plan}, {"workspace", workspace}, {"begun", begun}, {"tasks", tasks}};
-    for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-        if (!needed[i].pointer)
-            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected %s", needed[i].name,
-                             i == 0   ? "a plan"
-                             : i == 1 ? "the workspace of a run"
-                                      : "where the number goes");
-    const size_t wanted = attn_plan_workspace_size(plan);
-    if (size < wanted)
-        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, wanted);
-    attn_run_progress(workspace, &plan->call.geometry, begun, tasks);
-    return ATTN_OK;
+    return attn_run_checked_progress(plan ? &plan->call.geometry : NULL, attn_plan_workspace_size(plan), workspace,
+                                     size, begun, tasks);
 }
 
 size_t attn_plan_workspace_size(const attn_plan *plan)

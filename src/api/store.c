@@ -83,10 +83,7 @@ static attn_status check_distinct_slots(const int64_t *slots, int64_t tokens)
 
 static attn_status check_slots(const int64_t *slots, const attn_tensor *x, const attn_tensor *pool)
 {
-    int64_t places;
-    if (__builtin_mul_overflow(pool->shape[0], pool->shape[2], &places))
-        return attn_fail(ATTN_SIZE_OVERFLOW, "pool has %" PRId64 " pages of %" PRId64 " rows; expected fewer than 2^63",
-                         pool->shape[0], pool->shape[2]);
+    const int64_t places = pool->shape[0] * pool->shape[2]; /* as many as bytes at most, which have been counted */
     if (!slots && x->shape[2] > 0)
         return attn_fail(ATTN_INVALID_ARGUMENT, "slots is NULL; expected %" PRId64 " places", x->shape[2]);
     for (int64_t t = 0; t < x->shape[2]; t++)

@@ -163,7 +163,7 @@ attn_status attn_cache_pools(const attn_cache *cache, int64_t layer, attn_tensor
                          !k   ? "k"
                          : !v ? "v"
                               : "params",
-                         params ? "a tensor" : "the block table");
+                         k && v ? "the block table" : "a tensor");
     if (params->struct_size < offsetof(attn_params, v_scale) + sizeof params->v_scale)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.struct_size is %zu; expected what attn_params_default() sets",
                          params->struct_size);

@@ -95,6 +95,8 @@ struct attn_geometry {
                            attn_find_shared() makes */
     int num_phases;
     struct attn_phase phases[ATTN_MAX_PHASES];
+    atomic_llong *begun; /**< counts tasks as they begin, for whoever watches a call that this one is a part of; NULL:
+                            nobody does */
 };
 
 /** Bytes of working memory that one thread may use: with what a run keeps besides, a call has no more than 2 MiB a
@@ -225,6 +227,9 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
 
 /** The tasks of a run in a workspace that have begun, and all of them. Any thread may ask; see attn_plan_progress(). */
 void attn_run_progress(const void *workspace, const struct attn_geometry *geometry, int64_t *begun, int64_t *tasks);
+
+/** All tasks of its phases. */
+int64_t attn_geometry_tasks(const struct attn_geometry *geometry);
 
 /** Takes a copy of the problem into the workspace: what was given need not outlive this. */
 void attn_run_keep(struct attn_run *run);

@@ -57,6 +57,14 @@ void attn_run_progress(const void *workspace, const struct attn_geometry *geomet
     }
 }
 
+int64_t attn_geometry_tasks(const struct attn_geometry *geometry)
+{
+    int64_t tasks = 0;
+    for (int phase = 0; phase < geometry->num_phases; phase++)
+        tasks += geometry->phases[phase].tasks;
+    return tasks;
+}
+
 void attn_run_keep(struct attn_run *run)
 {
     if (run->problem != &run->kept)
@@ -64,13 +72,21 @@ void attn_run_keep(struct attn_run *run)
     run->problem = &run->kept;
 }
 
+static void count(const struct attn_run *run)
+{
+    if (run->geometry->begun)
+        atomic_fetch_add_explicit(run->geometry->begun, 1, memory_order_relaxed);
+}
+
 void attn_run_share(struct attn_run *run, int phase, int ith)
 {
     const struct attn_phase *what = &run->geometry->phases[phase];
     void *scratch = run->scratch + (size_t)ith * run->geometry->scratch_size;
     for (int64_t task;
-         (task = atomic_fetch_add_explicit(&run->next[phase].task, 1, memory_order_relaxed)) < what->tasks;)
+         (task = atomic_fetch_add_explicit(&run->next[phase].task, 1, memory_order_relaxed)) < what->tasks;) {
+        count(run);
         what->run_task(run, task, scratch);
+    }
 }
 
 /** A phase of a run. */
@@ -95,6 +111,7 @@ void attn_run_parallel(struct attn_run *run)
         if (threads <= 1) { /* nobody to share with */
             for (int64_t task = 0; task < what->tasks; task++) {
                 atomic_store_explicit(&run->next[phase].task, task + 1, memory_order_relaxed);
+                count(run);
                 what->run_task(run, task, run->scratch);
             }
             continue;

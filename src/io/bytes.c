@@ -88,6 +88,27 @@ static attn_status take(struct file_bytes *bytes, int fd, const char *label)
     return read_all(bytes, fd, label);
 }
 
+/* There is no such file; perhaps there is one of another form with a name behind it, as m.gguf:NAME. */
+static attn_status refuse_open(const char *path, int reason)
+{
+    const char *const colon = reason == ENOENT ? strrchr(path, ':') : NULL;
+    char *file = colon != NULL ? strndup(path, (size_t)(colon - path)) : NULL;
+    struct file_bytes *bytes = NULL;
+    struct stat info;
+    attn_status status = ATTN_OK;
+    if (file != NULL && stat(file, &info) == 0 && S_ISREG(info.st_mode) && file_bytes_open(&bytes, file) == ATTN_OK) {
+        status = form_refuse_foreign(bytes->data, bytes->size, file);
+        if (status == ATTN_OK)
+            status =
+                io_fail(ATTN_INVALID_ARGUMENT,
+                        "%s: cannot open: %s; a name may stand behind .npz and .safetensors, and %s ends in neither",
+                        path, strerror(reason), file);
+    }
+    file_bytes_release(bytes);
+    free(file);
+    return status != ATTN_OK ? status : io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(reason));
+}
+
 attn_status file_bytes_open(struct file_bytes **out, const char *path)
 {
     const char *label = file_bytes_label(path);
@@ -101,8 +122,7 @@ attn_status file_bytes_open(struct file_bytes **out, const char *path)
     if (bytes == NULL)
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", label);
     int fd = standard ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    attn_status status =
-        fd >= 0 ? take(bytes, fd, label) : io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", label, strerror(errno));
+    attn_status status = fd >= 0 ? take(bytes, fd, label) : refuse_open(path, errno);
     if (fd >= 0 && !standard)
         close(fd);
     if (status != ATTN_OK) {

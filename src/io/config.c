@@ -29,6 +29,13 @@ char *config_copy(const char *text)
     return copy;
 }
 
+attn_status config_fail_json(const char *path, const json_error_t *json, int reason)
+{
+    if (json_error_code(json) == json_error_cannot_open_file)
+        return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(reason));
+    return io_fail(ATTN_INVALID_FILE, "%s: %s (line %d)", path, json->text, json->line);
+}
+
 /* Reads the file of the path that config has got; *there: it exists and is an object. */
 static attn_status read_file(struct config *config, bool *there)
 {
@@ -40,10 +47,11 @@ static attn_status read_file(struct config *config, bool *there)
     *there = config->root && json_is_object(config->root);
     if (*there)
         return ATTN_OK;
-    const bool missing = !config->root && json_error_code(&json) == json_error_cannot_open_file && errno == ENOENT;
+    const int reason = errno;
+    const bool missing = !config->root && json_error_code(&json) == json_error_cannot_open_file && reason == ENOENT;
     if (config->root)
         return io_fail(ATTN_INVALID_FILE, "%s is not a JSON object", config->path);
-    return missing ? ATTN_OK : io_fail(ATTN_INVALID_FILE, "%s: %s (line %d)", config->path, json.text, json.line);
+    return missing ? ATTN_OK : config_fail_json(config->path, &json, reason);
 }
 
 attn_status config_open_optional(struct config *config, const char *folder, const char *name, bool *there)

@@ -24,6 +24,9 @@ attn_status config_open_file(struct config *config, const char *path);
 /* Reads FOLDER/NAME, if it is there; if not, there is nothing to close. */
 attn_status config_open_optional(struct config *config, const char *folder, const char *name, bool *there);
 void config_close(struct config *config);
+/* Says why Jansson has not read a file: what is wrong in which line, or reason, an errno, where it could not be opened.
+ */
+attn_status config_fail_json(const char *path, const json_error_t *json, int reason);
 
 /* A whole number of at least least. */
 attn_status config_integer(const struct config *config, const char *name, int64_t least, int64_t *value);

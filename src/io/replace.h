@@ -47,6 +47,8 @@ void replace_discard(struct replacement *file);
 
 /* All of the above for one file whose bytes are in memory. */
 attn_status replace_whole(const char *canonical, const void *data, size_t size);
+/* The same for standard output, which is not replaced: the bytes are written at once, after what stdio has. */
+attn_status replace_standard(const void *data, size_t size);
 
 /* What became of a signal before it was held. */
 #define REPLACE_SIGNALS 6

@@ -97,20 +97,27 @@ attn_status array_names_open(struct array_names *out, const char *spec)
     CHECK(file_spec_parse(&parts, spec));
     out->path = parts.path;
     parts.path = NULL;
-    attn_status status = ATTN_OK;
     /* A name behind any other path would not be found again. */
-    bool one = !file_spec_is_container(out->path) && strcmp(out->path, "-") != 0;
-    if (!one)
-        status = file_bytes_open(&bytes, out->path);
+    const bool one = !file_spec_is_container(out->path) && strcmp(out->path, "-") != 0;
+    attn_status status = file_bytes_open(&bytes, out->path);
     const char *label = file_bytes_label(out->path);
-    if (status == ATTN_OK && !one)
+    if (status == ATTN_OK)
         status = form_refuse_foreign(bytes->data, bytes->size, label);
-    if (status == ATTN_OK && (one || form_of_bytes(bytes->data, bytes->size) == FORM_NPY))
+    const enum file_form form = status == ATTN_OK ? form_of_bytes(bytes->data, bytes->size) : FORM_UNKNOWN;
+    if (status == ATTN_OK && form == FORM_NPY)
         status =
             io_fail(ATTN_INVALID_ARGUMENT,
                     "%s is one array; expected FILE.safetensors:PATTERN or FILE.npz:PATTERN, * being anything", spec);
+    if (status == ATTN_OK && one && form == FORM_UNKNOWN)
+        status =
+            io_fail(ATTN_INVALID_FILE, "%s holds no arrays: it begins as neither .npy, .npz nor safetensors", label);
     if (status == ATTN_OK)
         status = container_open(&out->container, bytes, out->path);
+    if (status == ATTN_OK && one)
+        status = io_fail(ATTN_INVALID_ARGUMENT,
+                         "%s holds named arrays, but its name ends in neither .npz nor .safetensors; expected such a "
+                         "name",
+                         label);
     if (status == ATTN_OK)
         status = container_names(out->container, &out->names, &out->count);
     if (status == ATTN_OK)

@@ -42,7 +42,7 @@ attn_status mpi_status_of(struct mpi_team *team, int error, const char *what)
     char sentence[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     MPI_Error_string(error, sentence, &length);
-    team->lost = 1;
+    *team->lost = 1;
     return attn_fail(ATTN_PEER_LOST, "rank %d: %s failed: %s", team->rank, what, sentence);
 }
 
@@ -57,14 +57,14 @@ attn_status mpi_wait_until(struct mpi_team *team, int (*finished)(void *context)
 {
     const double end = team->timeout > 0 ? now() + team->timeout : 0;
     for (long turn = 0;; turn++) {
-        if (team->lost)
+        if (*team->lost)
             return attn_fail(ATTN_PEER_LOST, LOST, team->rank);
         if (finished(context))
             return ATTN_OK;
         if (team->meanwhile)
             CHECK(team->meanwhile(team->context));
         if (end > 0 && turn % 64 == 63 && now() > end) {
-            team->lost = 1;
+            *team->lost = 1;
             return attn_fail(ATTN_PEER_LOST, "rank %d: %s did not come in %g seconds, config.timeout", team->rank, what,
                              team->timeout);
         }
@@ -118,11 +118,11 @@ static attn_status compare(struct mpi_team *team, attn_status status, const stru
 attn_status mpi_agree(struct mpi_team *team, attn_status status, const struct mpi_marks *marks)
 {
     MPI_Request request;
-    if (team->lost)
+    if (*team->lost)
         return attn_fail(ATTN_PEER_LOST, LOST, team->rank);
     if (marks) {
         status = compare(team, status, marks);
-        if (team->lost)
+        if (*team->lost)
             return status;
     }
     team->said.bad = status ? team->rank : team->ranks;

@@ -21,7 +21,7 @@ struct mpi_team {
     MPI_Comm comm;
     int rank, ranks;
     double timeout;                          /**< seconds; 0: none */
-    int lost;                                /**< a message has failed: no call is possible any more */
+    int *lost;                               /**< the plan's: a message has failed, no call is possible any more */
     attn_status (*meanwhile)(void *context); /**< NULL, or what is done in turns while this rank waits; does not wait */
     void *context;
     struct {

@@ -16,7 +16,6 @@
 
 struct backward {
     struct mpi_run *run;
-    const struct mpi_tensors *t;
     const attn_gradients *wanted;
     attn_tensor d_q; /**< f32 sums */
     int num_returns,
@@ -48,18 +47,19 @@ static void add_block(struct attn_mpi_plan *plan, void *to, void *from, int64_t 
     add(&v, &dv);
 }
 
-/** Where the gradients of options begin in an array of all that are wanted. */
-static void point_options(const struct mpi_run *run, const attn_gradients *wanted, float *at, attn_gradients *g)
+/** Where the gradients of options lie in an array of all that are wanted, from a head on. */
+static void point_options(const struct mpi_run *run, const attn_gradients *wanted, float *at, int64_t head,
+                          attn_gradients *g)
 {
     const int64_t heads = run->plan->q.shape[1];
     if (wanted->head_scale)
-        g->head_scale = at, at += heads;
+        g->head_scale = at + head, at += heads;
     if (wanted->sinks)
-        g->sinks = at, at += heads;
+        g->sinks = at + head, at += heads;
     if (wanted->alibi_slopes)
-        g->alibi_slopes = at, at += heads;
+        g->alibi_slopes = at + head, at += heads;
     if (wanted->relative_bias)
-        g->relative_bias = at;
+        g->relative_bias = at + head * run->params.relative_bias->buckets;
 }
 
 /** A range of queries against a range of keys; d_k and d_v get its gradients besides what they have. */
@@ -70,11 +70,11 @@ static attn_status cross(struct backward *b, int64_t i, int64_t row, attn_mpi_ra
     struct attn_mpi_plan *plan = run->plan;
     const attn_mpi_range queries = mpi_my_queries(plan)->ranges[i];
     struct mpi_rectangle rectangle;
-    mpi_make_rectangle(&run->rectangles, &rectangle, &run->params, queries, row, keys);
-    const attn_tensor q = mpi_tokens(&run->q, row, queries.count), out = mpi_tokens(b->t->out, row, queries.count);
-    const attn_tensor lse = mpi_tokens(run->params.lse, row, queries.count);
-    const attn_tensor d_out = mpi_tokens(b->wanted->out, row, queries.count);
-    const attn_tensor d_lse = b->wanted->lse ? mpi_tokens(b->wanted->lse, row, queries.count) : d_out;
+    mpi_make_rectangle(&run->rectangles, &rectangle, &run->own, queries, row, keys);
+    const attn_tensor q = mpi_tokens(&run->q, row, queries.count), out = mpi_tokens(&run->out, row, queries.count);
+    const attn_tensor lse = mpi_tokens(&run->lse, row, queries.count);
+    const attn_tensor d_out = mpi_tokens(&run->d_out, row, queries.count);
+    const attn_tensor d_lse = b->wanted->lse ? mpi_tokens(&run->d_lse, row, queries.count) : d_out;
     const attn_tensor part_q = attn_bhtd(plan->part_q, q.shape[0], q.shape[1], queries.count, q.shape[3]);
     attn_tensor part_k, part_v;
     mpi_block_view(&plan->gradients_block, plan->part_keys, keys.count, &part_k, &part_v);
@@ -87,11 +87,11 @@ static attn_status cross(struct backward *b, int64_t i, int64_t row, attn_mpi_ra
     g.v = &part_v;
     if (run->num_options) {
         memset(run->part_options, 0, (size_t)run->num_options * sizeof *run->part_options);
-        point_options(run, b->wanted, run->part_options, &g);
+        point_options(run, b->wanted, run->part_options, plan->group.rank * q.shape[1], &g);
     }
     rectangle.params.lse = &lse;
     if (first) /* a sink counts once */
-        rectangle.params.sinks = run->params.sinks;
+        rectangle.params.sinks = run->own.sinks;
     else
         g.sinks = NULL;
     b->run->begun[i] = 1;
@@ -109,7 +109,7 @@ static attn_status cross(struct backward *b, int64_t i, int64_t row, attn_mpi_ra
 static attn_status cross_block(struct backward *b, int step, const attn_tensor *k, const attn_tensor *v, void *block)
 {
     struct attn_mpi_plan *plan = b->run->plan;
-    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->keys[mpi_source(plan, step)];
+    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->ring_keys[mpi_source(plan, step)];
     attn_tensor d_k, d_v;
     mpi_block_view(&plan->gradients_block, block, keys->tokens, &d_k, &d_v);
     int64_t row = 0;
@@ -117,7 +117,7 @@ static attn_status cross_block(struct backward *b, int step, const attn_tensor *
         int64_t key = 0;
         for (int64_t j = 0; j < keys->num; key += keys->ranges[j++].count) {
             const int64_t count = keys->ranges[j].count;
-            if (!mpi_sees(&b->run->rectangles, plan->team.rank, i, mpi_source(plan, step), j))
+            if (!mpi_sees(&b->run->rectangles, plan->ring.rank, i, mpi_source(plan, step), j))
                 continue;
             const attn_tensor some_k = mpi_tokens(k, key, count), some_v = mpi_tokens(v, key, count);
             const attn_tensor to_k = mpi_tokens(&d_k, key, count), to_v = mpi_tokens(&d_v, key, count);
@@ -136,14 +136,14 @@ static attn_status collect(void *context)
     while (b->taken < b->num_returns) {
         const int buffer = b->taken % 2;
         int done = 0;
-        CHECK(mpi_status_of(&plan->team,
+        CHECK(mpi_status_of(&plan->ring,
                             MPI_Test(&lane->receives[buffer][b->run->steps[b->taken]], &done, MPI_STATUS_IGNORE),
                             "a message of gradients"));
         if (!done)
             break;
         add_block(plan, plan->d_keys, plan->returning[buffer], mpi_my_keys(plan)->tokens);
         if (b->taken + 2 < b->num_returns)
-            CHECK(mpi_start(&plan->team, &lane->receives[buffer][b->run->steps[b->taken + 2]]));
+            CHECK(mpi_start(&plan->ring, &lane->receives[buffer][b->run->steps[b->taken + 2]]));
         b->taken++;
     }
     return ATTN_OK;
@@ -161,16 +161,16 @@ static attn_status visit(struct mpi_run *run, void *context, int step, const att
     struct attn_mpi_plan *plan = run->plan;
     void *block = step ? plan->leaving[b->leaving] : plan->d_keys;
     if (step && b->last[b->leaving])
-        CHECK(mpi_wait(&plan->team, 1, b->last[b->leaving], "the acceptance of gradients"));
+        CHECK(mpi_wait(&plan->ring, 1, b->last[b->leaving], "the acceptance of gradients"));
     if (step) /* this rank's own was cleared before anything could come */
-        memset(block, 0, mpi_block_size(&plan->gradients_block, plan->keys[mpi_source(plan, step)].tokens));
+        memset(block, 0, mpi_block_size(&plan->gradients_block, plan->ring_keys[mpi_source(plan, step)].tokens));
     if (!run->failed)
         run->failed = cross_block(b, step, k, v, block);
-    if (plan->team.lost)
+    if (plan->lost)
         return run->failed;
     if (step) {
         b->last[b->leaving] = &plan->gradients_lane.sends[b->leaving][step];
-        CHECK(mpi_start(&plan->team, b->last[b->leaving]));
+        CHECK(mpi_start(&plan->ring, b->last[b->leaving]));
         b->leaving = !b->leaving;
     }
     return collect(b);
@@ -193,7 +193,7 @@ static attn_status compute(struct backward *b)
 {
     struct mpi_run *run = b->run;
     struct attn_mpi_plan *plan = run->plan;
-    struct mpi_team *team = &plan->team;
+    struct mpi_team *team = &plan->ring;
     struct mpi_lane *lane = &plan->gradients_lane;
     memset(plan->d_keys, 0, mpi_block_size(&plan->gradients_block, mpi_my_keys(plan)->tokens));
     for (int64_t n = 0; n < b->d_q.shape[0] * b->d_q.stride[0]; n++)
@@ -282,21 +282,73 @@ static attn_status turn_back(const struct mpi_run *run, const attn_tensor *x, co
     return status;
 }
 
+/** Where this rank's own gradients are in the end: of its tokens and all heads. */
+static void own_keys(const struct attn_mpi_plan *plan, attn_tensor *d_k, attn_tensor *d_v)
+{
+    struct mpi_block block = plan->gradients_block;
+    block.heads = plan->k.shape[1];
+    mpi_block_view(&block, mpi_has_groups(plan) ? plan->own_d_keys : plan->d_keys, plan->k.shape[2], d_k, d_v);
+}
+static attn_tensor own_queries(const struct backward *b)
+{
+    const struct attn_mpi_plan *plan = b->run->plan;
+    const int64_t *shape = plan->q.shape;
+    return mpi_has_groups(plan) ? attn_bhtd(plan->own_d_q, shape[0], shape[1], shape[2], shape[3]) : b->d_q;
+}
+
+/** Sends the gradients of heads back to those whose tokens they are of. */
+static attn_status return_tokens(const struct backward *b)
+{
+    struct attn_mpi_plan *plan = b->run->plan;
+    attn_tensor d_k, d_v, all_k, all_v;
+    if (!mpi_has_groups(plan))
+        return ATTN_OK;
+    const attn_tensor d_q = own_queries(b);
+    own_keys(plan, &d_k, &d_v);
+    mpi_block_view(&plan->gradients_block, plan->d_keys, mpi_my_keys(plan)->tokens, &all_k, &all_v);
+    CHECK(mpi_to_tokens(&plan->exchange, mpi_my_pool(plan, 0), &b->d_q, &d_q));
+    CHECK(mpi_to_tokens(&plan->exchange, mpi_my_pool(plan, 1), &all_k, &d_k));
+    return mpi_to_tokens(&plan->exchange, mpi_my_pool(plan, 1), &all_v, &d_v);
+}
+
+/** What a backward pass reads besides, of the group's tokens and this rank's heads. */
+static attn_status read_gradients(struct mpi_run *run, const attn_tensor *out)
+{
+    struct attn_mpi_plan *plan = run->plan;
+    const attn_gradients *g = &run->gradients;
+    run->d_out = *g->out;
+    if (g->lse)
+        run->d_lse = *g->lse;
+    if (!mpi_has_groups(plan))
+        return ATTN_OK;
+    const int64_t *shape = plan->ring_out.shape;
+    run->d_out = attn_bhtd(plan->all_d_out, shape[0], shape[1], shape[2], shape[3]);
+    run->d_out.dtype = g->out->dtype;
+    CHECK(mpi_to_heads(&plan->exchange, mpi_my_pool(plan, 0), out, &run->out));
+    CHECK(mpi_to_heads(&plan->exchange, mpi_my_pool(plan, 0), run->params.lse, &run->lse));
+    CHECK(mpi_to_heads(&plan->exchange, mpi_my_pool(plan, 0), g->out, &run->d_out));
+    if (!g->lse)
+        return ATTN_OK;
+    run->d_lse = attn_bhtd(plan->all_d_lse, shape[0], shape[1], shape[2], 1);
+    return mpi_to_heads(&plan->exchange, mpi_my_pool(plan, 0), g->lse, &run->d_lse);
+}
+
 /** Hands the sums out. */
 static attn_status deliver(struct backward *b)
 {
     struct mpi_run *run = b->run;
     const attn_rope_tables *rope = run->params.rope;
     attn_tensor d_k, d_v;
-    mpi_block_view(&run->plan->gradients_block, run->plan->d_keys, mpi_my_keys(run->plan)->tokens, &d_k, &d_v);
+    own_keys(run->plan, &d_k, &d_v);
+    const attn_tensor d_q = own_queries(b);
     if (b->wanted->q)
-        CHECK(turn_back(run, &b->d_q, rope ? rope->q : NULL, b->wanted->q));
+        CHECK(turn_back(run, &d_q, rope ? rope->q : NULL, b->wanted->q));
     if (b->wanted->k)
         CHECK(turn_back(run, &d_k, rope ? rope->k : NULL, b->wanted->k));
     if (b->wanted->v)
         CHECK(turn_back(run, &d_v, NULL, b->wanted->v));
     attn_gradients sums = attn_gradients_default();
-    point_options(run, b->wanted, run->part_options, &sums);
+    point_options(run, b->wanted, run->part_options, 0, &sums);
     const int64_t heads = run->plan->q.shape[1];
     for (int64_t h = 0; h < heads; h++) {
         if (sums.head_scale)
@@ -320,12 +372,17 @@ attn_status attn_mpi_backward(attn_mpi_plan *plan, const attn_tensor *q, const a
     const struct mpi_tensors t = {q, k, v, out};
     attn_status status = mpi_run_begin(&run, plan, &t, params, gradients, 1);
     if (!status) {
-        struct backward b = {.run = &run, .t = &t, .wanted = &run.gradients};
-        b.d_q = attn_bhtd(plan->d_q, q->shape[0], q->shape[1], q->shape[2], q->shape[3]);
-        plan->team.meanwhile = collect;
-        plan->team.context = &b;
-        status = compute(&b);
-        plan->team.meanwhile = NULL;
+        struct backward b = {.run = &run, .wanted = &run.gradients};
+        b.d_q = attn_bhtd(plan->d_q, run.q.shape[0], run.q.shape[1], run.q.shape[2], run.q.shape[3]);
+        status = read_gradients(&run, out);
+        if (!status) {
+            plan->ring.meanwhile = collect;
+            plan->ring.context = &b;
+            status = compute(&b);
+            plan->ring.meanwhile = NULL;
+        }
+        if (!status)
+            status = return_tokens(&b);
         if (!status)
             status = sum_options(&run);
         if (!status && !run.failed)

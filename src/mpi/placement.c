@@ -34,6 +34,9 @@ attn_status mpi_take_config(attn_mpi_config *ours, const attn_mpi_config *theirs
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.keys is %" PRId64 "; expected 0 or more", ours->keys);
     if ((int)ours->wire < ATTN_MPI_AS_GIVEN || ours->wire > ATTN_MPI_BF16)
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.wire is %d; expected 0 or 1", (int)ours->wire);
+    if (ours->head_ranks < 0)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "config.head_ranks is %d; expected 1 or more, or 0 to have it chosen",
+                         ours->head_ranks);
     if (!(ours->timeout >= 0) || isinf(ours->timeout))
         return attn_fail(ATTN_INVALID_ARGUMENT, "config.timeout is %g; expected 0 or more seconds", ours->timeout);
     return ATTN_OK;

@@ -5,40 +5,67 @@
 #ifndef ATTN_MPI_PLAN_H
 #define ATTN_MPI_PLAN_H
 
+#include "mpi/groups.h"
 #include "mpi/rectangle.h"
 #include "mpi/whole.h"
 #include "mpi/wire.h"
 
 struct attn_mpi_plan {
-    struct mpi_team team;
-    attn_mpi_config config;
-    attn_tensor q, k, v, out;         /**< this rank's shapes and types */
-    int rotated;                      /**< with rope: q and k are turned before anything else */
-    struct mpi_share *queries, *keys; /**< [ranks] */
-    struct mpi_block block;           /**< keys and values as they travel */
-    int packs;                        /**< this rank's block lies in own, not where the caller has it */
-    int64_t *slots;                   /**< 0, 1, 2, ...: rows of attn_store(), as many as this rank has tokens */
-    int64_t rows;                     /**< queries that are computed at once */
-    struct mpi_lane lane;             /**< of keys and values */
-    void *own, *arriving[2];          /**< blocks */
-    float *turned;                    /**< (B, Hq, Tq, dk) q, rotated */
-    float *sums, *lse;                /**< (B, Hq, Tq, dv), (B, Hq, Tq): the queries' results so far */
-    float *part, *part_lse;           /**< (B, Hq, rows, dv), (B, Hq, rows): what one rectangle gives */
-    struct mpi_lane gradients_lane;   /**< of gradients of keys and values, back to where these are */
-    struct mpi_block gradients_block; /**< f32 */
-    void *leaving[2], *returning[2];  /**< blocks of gradients, for others and from others */
-    float *d_keys;                    /**< the block of this rank's gradients of keys and values */
-    float *d_q, *part_q, *part_keys;  /**< sums of gradients of q; what one rectangle gives */
+    struct mpi_team team;                       /**< all ranks */
+    struct mpi_team ring;                       /**< those with the same heads, one of each group: keys travel here */
+    struct mpi_team group;                      /**< those that share tokens, each with heads of its own */
+    int lost;                                   /**< a message of any of them has failed */
+    attn_mpi_config config;                     /**< head_ranks is the number, chosen or given */
+    attn_tensor q, k, v, out;                   /**< this rank's shapes and types */
+    int rotated;                                /**< with rope: q and k are turned before anything else */
+    struct mpi_share *queries, *keys;           /**< [ranks] what each rank gives */
+    struct mpi_pool *pools[2];                  /**< [ranks of ring] of queries and of keys; NULL without groups */
+    struct mpi_share *ring_queries, *ring_keys; /**< [ranks of ring] what a group has together */
+    struct mpi_exchange exchange;               /**< in groups */
+    double waited_for, without_groups;          /**< mpi_waited_for() */
+    int64_t *slots;                             /**< 0, 1, 2, ...: rows of attn_store(), as many as there are tokens */
+
+    /* Of the group's tokens and this rank's heads, from here on */
+    attn_tensor ring_q, ring_k, ring_v, ring_out; /**< shapes, data in groups alone */
+    struct mpi_block block;                       /**< keys and values as they travel */
+    int packs;                                    /**< this rank's block lies in own, not where the caller has it */
+    int64_t rows;                                 /**< queries that are computed at once */
+    struct mpi_lane lane;                         /**< of keys and values */
+    void *own, *arriving[2];                      /**< blocks */
+    float *turned;                                /**< (B, Hq, Tq, dk) this rank's q, rotated */
+    void *converted;                              /**< with groups: the block of this rank's tokens and all heads */
+    void *all_q, *all_out;                        /**< with groups: ring_q, ring_out */
+    float *sums, *lse;                            /**< (B, Hq, Tq, dv), (B, Hq, Tq): the queries' results so far */
+    double *exact_lse;                            /**< the same as lse, while they are joined */
+    float *part, *part_lse;                       /**< (B, Hq, rows, dv), (B, Hq, rows): what one rectangle gives */
+    struct mpi_lane gradients_lane;               /**< of gradients of keys and values, back to where these are */
+    struct mpi_block gradients_block;             /**< f32 */
+    void *leaving[2], *returning[2];              /**< blocks of gradients, for others and from others */
+    float *d_keys;                                /**< the block of gradients of the group's keys and values */
+    float *d_q, *part_q, *part_keys;              /**< sums of gradients of q; what one rectangle gives */
+    float *all_d_out, *all_d_lse;                 /**< with groups: gradients of out, of any type, and of lse */
+    float *own_d_q, *own_d_keys;                  /**< with groups: of this rank's tokens and all heads */
 };
 
-/** This rank's share of the queries, and of the keys. */
+/** Whether ranks share heads out. */
+static inline int mpi_has_groups(const struct attn_mpi_plan *plan)
+{
+    return plan->config.head_ranks > 1;
+}
+/** The queries, and the keys, that this rank computes with. */
 static inline const struct mpi_share *mpi_my_queries(const struct attn_mpi_plan *plan)
 {
-    return &plan->queries[plan->team.rank];
+    return &plan->ring_queries[plan->ring.rank];
 }
 static inline const struct mpi_share *mpi_my_keys(const struct attn_mpi_plan *plan)
 {
-    return &plan->keys[plan->team.rank];
+    return &plan->ring_keys[plan->ring.rank];
+}
+
+/** Of queries (0) or keys (1): what this rank's group has together, and where. */
+static inline const struct mpi_pool *mpi_my_pool(const struct attn_mpi_plan *plan, int side)
+{
+    return &plan->pools[side][plan->ring.rank];
 }
 
 /** A run: the call, its options, and what follows from them. */
@@ -46,8 +73,13 @@ struct mpi_run {
     struct attn_mpi_plan *plan;
     struct mpi_whole whole;
     attn_params params; /**< taken */
+    attn_params own;    /**< with the options of the heads that this rank computes with; they point to these: */
+    attn_relative_bias relative_bias;
+    attn_disentangled disentangled;
+    attn_tensor rel_k, rel_q;
     struct mpi_rectangles rectangles;
-    attn_tensor q, k, v;      /**< this rank's as they are multiplied: rotated, in the types that travel */
+    /* What is computed with: rotated, in the types that travel, of the group's tokens and this rank's heads. */
+    attn_tensor q, k, v, out, lse, d_out, d_lse;
     attn_status failed;       /**< this rank's computing, though not its messages */
     unsigned char *begun;     /**< [ranges of this rank's queries] whether one has been computed with */
     int *steps;               /**< [ranks] */
@@ -80,10 +112,10 @@ attn_status mpi_copy(const struct attn_mpi_plan *plan, const attn_tensor *x, con
 /** The block of keys of a step, as tensors: 0 is this rank's own; arrived is the buffer of another's. */
 void mpi_keys_of_step(const struct mpi_run *run, int step, void *arrived, attn_tensor *k, attn_tensor *v);
 
-/** The rank whose keys are a step's. */
+/** The rank of the ring whose keys are a step's. */
 static inline int mpi_source(const struct attn_mpi_plan *plan, int step)
 {
-    return (plan->team.rank + plan->team.ranks - step) % plan->team.ranks;
+    return (plan->ring.rank + plan->ring.ranks - step) % plan->ring.ranks;
 }
 
 /**

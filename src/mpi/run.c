@@ -45,8 +45,8 @@ static attn_status check_run(struct mpi_run *run, const struct mpi_tensors *t, c
 {
     const struct attn_mpi_plan *plan = run->plan;
     CHECK(attn_take_params(&run->params, params));
-    CHECK(mpi_check(&run->whole, t, &run->params, &plan->config, mpi_my_queries(plan)->tokens,
-                    mpi_my_keys(plan)->tokens, CHECK_ALL));
+    CHECK(mpi_check(&run->whole, t, &run->params, &plan->config, plan->queries[plan->team.rank].tokens,
+                    plan->keys[plan->team.rank].tokens, CHECK_ALL));
     CHECK(check_planned("q", t->q, &plan->q));
     CHECK(check_planned("k", t->k, &plan->k));
     CHECK(check_planned("v", t->v, &plan->v));
@@ -54,6 +54,9 @@ static attn_status check_run(struct mpi_run *run, const struct mpi_tensors *t, c
     if ((run->params.rope != NULL) != plan->rotated)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.rope is %s; expected it %s, as in the plan",
                          run->params.rope ? "set" : "NULL", plan->rotated ? "set" : "NULL");
+    if (run->params.mask && mpi_has_groups(plan))
+        return attn_fail(ATTN_UNSUPPORTED, "params.mask is set; expected NULL, as config.head_ranks is %d",
+                         plan->config.head_ranks);
     if (backward) {
         if (!plan->config.backward)
             return attn_fail(ATTN_INVALID_ARGUMENT, "config.backward of the plan is 0; expected 1 for gradients");
@@ -65,11 +68,12 @@ static attn_status check_run(struct mpi_run *run, const struct mpi_tensors *t, c
         CHECK(take_options(run, &run->gradients));
     }
     run->begun = calloc((size_t)mpi_my_queries(plan)->num + 1, sizeof *run->begun);
-    run->steps = calloc((size_t)plan->team.ranks, sizeof *run->steps);
+    run->steps = calloc((size_t)plan->ring.ranks, sizeof *run->steps);
     if (!run->begun || !run->steps)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for the ranges of this rank");
     *marks = mpi_marks_of(&run->whole, &plan->config, backward ? &run->gradients : NULL);
-    return mpi_rectangles_make(&run->rectangles, &run->whole.problem, plan->team.ranks, plan->queries, plan->keys);
+    return mpi_rectangles_make(&run->rectangles, &run->whole.problem, plan->ring.ranks, plan->ring_queries,
+                               plan->ring_keys);
 }
 
 attn_status mpi_copy(const struct attn_mpi_plan *plan, const attn_tensor *x, const attn_tensor *table,
@@ -94,36 +98,96 @@ attn_status mpi_copy(const struct attn_mpi_plan *plan, const attn_tensor *x, con
     return ATTN_OK;
 }
 
-/** Rotates and packs what this rank holds. */
+/** A tensor of some heads: those from head on, of an axis that may be 1 for all. */
+static const attn_tensor *of_heads(attn_tensor *some, const attn_tensor *all, int64_t head, int64_t heads)
+{
+    if (!all || all->shape[1] == 1)
+        return all;
+    *some = *all;
+    some->data = (float *)all->data + head * all->stride[1];
+    some->shape[1] = heads;
+    return some;
+}
+
+/** The options of the heads that this rank computes with. */
+static void take_heads(struct mpi_run *run)
+{
+    const struct attn_mpi_plan *plan = run->plan;
+    const attn_params *p = &run->params;
+    const int64_t heads = plan->ring_q.shape[1], head = plan->group.rank * heads;
+    run->own = *p;
+    if (!mpi_has_groups(plan))
+        return;
+    run->own.head_scale = p->head_scale ? p->head_scale + head : NULL;
+    run->own.sinks = p->sinks ? p->sinks + head : NULL;
+    run->own.alibi_slopes = p->alibi_slopes ? p->alibi_slopes + head : NULL;
+    if (p->relative_bias) {
+        run->relative_bias = *p->relative_bias;
+        run->relative_bias.table += head * p->relative_bias->buckets;
+        run->own.relative_bias = &run->relative_bias;
+    }
+    if (p->disentangled) {
+        run->disentangled = *p->disentangled;
+        run->disentangled.rel_k = of_heads(&run->rel_k, p->disentangled->rel_k, head, heads);
+        run->disentangled.rel_q = of_heads(&run->rel_q, p->disentangled->rel_q, head, heads);
+        run->own.disentangled = &run->disentangled;
+    }
+}
+
+/** Rotates and packs what this rank holds: q, and k and v to a block of its tokens. */
+static attn_status convert(struct mpi_run *run, const struct mpi_tensors *t, attn_tensor *q, attn_tensor *k,
+                           attn_tensor *v)
+{
+    const struct attn_mpi_plan *plan = run->plan;
+    const attn_params *p = &run->params;
+    const attn_rope_layout layout = p->rope ? p->rope->layout : 0;
+    if (p->rope)
+        CHECK(mpi_copy(plan, t->q, p->rope->q, layout, q, p->num_threads));
+    if (plan->packs) {
+        CHECK(mpi_copy(plan, t->k, p->rope ? p->rope->k : NULL, layout, k, p->num_threads));
+        CHECK(mpi_copy(plan, t->v, NULL, 0, v, p->num_threads));
+    }
+    return ATTN_OK;
+}
+
+/** The tensors that are computed with. Messages go on where memory was short. */
 static attn_status make_ready(struct mpi_run *run, const struct mpi_tensors *t)
 {
     struct attn_mpi_plan *plan = run->plan;
-    const attn_params *p = &run->params;
-    const attn_rope_layout layout = p->rope ? p->rope->layout : 0;
-    run->q = *t->q, run->k = *t->k, run->v = *t->v;
-    if (p->rope) {
-        run->q = attn_bhtd(plan->turned, t->q->shape[0], t->q->shape[1], t->q->shape[2], t->q->shape[3]);
-        CHECK(mpi_copy(plan, t->q, p->rope->q, layout, &run->q, p->num_threads));
-    }
+    const int groups = mpi_has_groups(plan);
+    attn_tensor q = *t->q, k = *t->k, v = *t->v;
+    if (run->params.rope)
+        q = attn_bhtd(plan->turned, q.shape[0], q.shape[1], q.shape[2], q.shape[3]);
     if (plan->packs) {
-        mpi_block_view(&plan->block, plan->own, mpi_my_keys(plan)->tokens, &run->k, &run->v);
-        CHECK(mpi_copy(plan, t->k, p->rope ? p->rope->k : NULL, layout, &run->k, p->num_threads));
-        CHECK(mpi_copy(plan, t->v, NULL, 0, &run->v, p->num_threads));
+        struct mpi_block block = plan->block;
+        block.heads = k.shape[1];
+        mpi_block_view(&block, groups ? plan->converted : plan->own, k.shape[2], &k, &v);
     }
-    return ATTN_OK;
+    run->failed = convert(run, t, &q, &k, &v);
+    run->q = q, run->k = k, run->v = v, run->out = *t->out;
+    run->lse = run->params.lse && !groups
+                   ? *run->params.lse
+                   : attn_bhtd(plan->lse, plan->ring_q.shape[0], plan->ring_q.shape[1], plan->ring_q.shape[2], 1);
+    if (!groups)
+        return ATTN_OK;
+    run->q = plan->ring_q, run->out = plan->ring_out;
+    mpi_block_view(&plan->block, plan->own, mpi_my_keys(plan)->tokens, &run->k, &run->v);
+    CHECK(mpi_to_heads(&plan->exchange, mpi_my_pool(plan, 0), &q, &run->q));
+    CHECK(mpi_to_heads(&plan->exchange, mpi_my_pool(plan, 1), &k, &run->k));
+    return mpi_to_heads(&plan->exchange, mpi_my_pool(plan, 1), &v, &run->v);
 }
 
 attn_status mpi_run_begin(struct mpi_run *run, struct attn_mpi_plan *plan, const struct mpi_tensors *t,
                           const attn_params *params, const attn_gradients *gradients, int backward)
 {
     *run = (struct mpi_run){.plan = plan};
-    if (plan->team.lost)
+    if (plan->lost)
         return mpi_agree(&plan->team, ATTN_OK, NULL);
     struct mpi_marks marks = mpi_marks_begin();
     CHECK(mpi_agree(&plan->team, check_run(run, t, params, gradients, backward, &marks), &marks));
+    take_heads(run);
     /* Only what is the plan's is written; whether there was memory for it is told at the end. */
-    run->failed = make_ready(run, t);
-    return ATTN_OK;
+    return make_ready(run, t);
 }
 
 attn_status mpi_run_end(struct mpi_run *run, attn_status status)
@@ -142,14 +206,14 @@ void mpi_keys_of_step(const struct mpi_run *run, int step, void *arrived, attn_t
     if (step == 0)
         *k = run->k, *v = run->v;
     else
-        mpi_block_view(&plan->block, arrived, plan->keys[mpi_source(plan, step)].tokens, k, v);
+        mpi_block_view(&plan->block, arrived, plan->ring_keys[mpi_source(plan, step)].tokens, k, v);
 }
 
 /** The next step from one on whose keys this rank needs; the number of ranks: none. */
 static int next_step(const struct mpi_run *run, int step)
 {
     const struct attn_mpi_plan *plan = run->plan;
-    while (step < plan->team.ranks && !mpi_sees_any(&run->rectangles, plan->team.rank, mpi_source(plan, step)))
+    while (step < plan->ring.ranks && !mpi_sees_any(&run->rectangles, plan->ring.rank, mpi_source(plan, step)))
         step++;
     return step;
 }
@@ -157,7 +221,7 @@ static int next_step(const struct mpi_run *run, int step)
 attn_status mpi_walk(struct mpi_run *run, mpi_visit *visit, void *context)
 {
     struct attn_mpi_plan *plan = run->plan;
-    struct mpi_team *team = &plan->team;
+    struct mpi_team *team = &plan->ring;
     struct mpi_lane *lane = &plan->lane;
     const int ranks = team->ranks;
     for (int step = 1; step < ranks; step++)

@@ -237,7 +237,8 @@ static void mark_options(struct mpi_marks *m, const struct attn_problem *problem
     const attn_params *p = &problem->params;
     const int64_t heads = problem->q.shape[1];
     const float numbers[] = {p->scale, p->temperature, p->softcap};
-    const int choices[] = {(int)p->causal,
+    const int choices[] = {p->lse != NULL,
+                           (int)p->causal,
                            (int)p->inputs,
                            (int)p->sums,
                            p->rope != NULL,
@@ -293,19 +294,20 @@ struct mpi_marks mpi_marks_of(const struct mpi_whole *whole, const attn_mpi_conf
 {
     const struct attn_problem *problem = &whole->problem;
     struct mpi_marks marks = mpi_marks_begin();
-    const int64_t shapes[] = {problem->q.shape[0],      problem->q.shape[1], problem->q.shape[3],
-                              problem->k.shape[1],      problem->v.shape[3], (int64_t)problem->k.dtype,
-                              (int64_t)problem->v.dtype};
-    const int64_t cut[] = {(int64_t)config->placement, config->stripe,       config->queries, config->keys,
-                           (int64_t)config->wire,      config->backward != 0};
+    const int64_t shapes[] = {(int64_t)problem->q.dtype, (int64_t)problem->out.dtype, problem->q.shape[0],
+                              problem->q.shape[1],       problem->q.shape[3],         problem->k.shape[1],
+                              problem->v.shape[3],       (int64_t)problem->k.dtype,   (int64_t)problem->v.dtype};
+    const int64_t cut[] = {(int64_t)config->placement, config->stripe,        config->queries,   config->keys,
+                           (int64_t)config->wire,      config->backward != 0, config->head_ranks};
     mpi_mark(&marks, MPI_SHAPES, shapes, sizeof shapes);
     mpi_mark(&marks, MPI_CONFIG, cut, sizeof cut);
     mark_options(&marks, problem);
     mark_positions(&marks, problem);
-    if (gradients) { /* q's, and whether out and lse have one, are each rank's own */
-        const int wanted[] = {gradients->k != NULL || gradients->v != NULL, gradients->head_scale != NULL,
-                              gradients->sinks != NULL, gradients->alibi_slopes != NULL,
-                              gradients->relative_bias != NULL};
+    if (gradients) { /* whether q's is wanted is each rank's own matter */
+        const int wanted[] = {
+            (int)gradients->out->dtype,      gradients->lse != NULL,   gradients->k != NULL || gradients->v != NULL,
+            gradients->head_scale != NULL,   gradients->sinks != NULL, gradients->alibi_slopes != NULL,
+            gradients->relative_bias != NULL};
         mpi_mark(&marks, MPI_OPTIONS, wanted, sizeof wanted);
     }
     return marks;

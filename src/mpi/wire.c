@@ -78,7 +78,7 @@ attn_status mpi_lane_make(struct mpi_lane *lane, struct mpi_team *team, int dire
 
 void mpi_lane_free(struct mpi_lane *lane)
 {
-    if (!lane->team || lane->team->lost)
+    if (!lane->team || *lane->team->lost)
         return;
     for (int i = 0; lane->all && i < 4 * lane->steps; i++)
         if (lane->all[i] != MPI_REQUEST_NULL)
@@ -96,7 +96,7 @@ attn_status mpi_start(struct mpi_team *team, MPI_Request *request)
 attn_status mpi_lane_progress(const struct mpi_lane *lane)
 {
     int done;
-    if (lane->steps <= 1 || lane->team->lost)
+    if (lane->steps <= 1 || *lane->team->lost)
         return ATTN_OK;
     return mpi_status_of(lane->team, MPI_Testall(4 * lane->steps, lane->all, &done, MPI_STATUSES_IGNORE),
                          "a message of keys or gradients");

@@ -231,8 +231,11 @@ static void run_shares(const void *context, int64_t first, int64_t end)
     const struct additive_run *run = context;
     for (int64_t share = first; share < end; share++) {
         int64_t task;
-        while ((task = atomic_fetch_add_explicit(run->next, 1, memory_order_relaxed)) < run->tasks)
+        while ((task = atomic_fetch_add_explicit(run->next, 1, memory_order_relaxed)) < run->tasks) {
+            if (run->call->progress)
+                nn_progress_count(&run->call->progress->begun);
             run->task(run, task, run->scratch + (size_t)share * run->cut->scratch);
+        }
     }
 }
 
@@ -265,6 +268,8 @@ void nn_additive_run(const struct nn_additive *call, void *memory, size_t size)
     run.core.labels = memory;
     run.scratch = (char *)memory + cut.labels;
     run.partials = run.scratch + (size_t)cut.threads * cut.scratch;
+    if (call->progress)
+        nn_progress_begin(call->progress, cut.parts == 1 ? cut.blocks : cut.blocks * (cut.parts + 1));
     if (cut.labels)
         attn_run_ranges(problem->num_sequences, cut.threads, run_labels, &run);
     if (cut.parts == 1) {

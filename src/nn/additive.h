@@ -43,6 +43,7 @@ struct nn_additive {
     const struct attn_nn_kernels *kernels;
     const float *score; /**< from nn_additive_vector() */
     const struct attn_problem *problem;
+    struct nn_progress *progress; /**< NULL: nobody looks */
 };
 
 /** Memory that it can make use of. */

@@ -201,6 +201,7 @@ attn_status nn_take_alignment_params(attn_params *p, attn_score score, float tem
 
 /** Working memory of the additive score. */
 struct pieces {
+    struct nn_progress *progress;
     float *query; /* [B][Tq][d_attention] W_q q */
     void *attention;
     size_t attention_size;
@@ -210,6 +211,7 @@ static struct pieces take_pieces(struct nn_arena *arena, int64_t batch, int64_t 
                                  struct nn_need attention)
 {
     struct pieces pieces;
+    pieces.progress = nn_take_progress(arena);
     pieces.query = nn_take(arena, batch, q_tokens, width, sizeof(float));
     pieces.attention = nn_take_workspace(arena, attention, &pieces.attention_size);
     return pieces;
@@ -259,6 +261,7 @@ size_t attn_alignment_workspace_size(const attn_alignment *alignment, int64_t ba
     struct attn_call core;
     if (attn_call_make(&core, &q, &projected, &v, &out, &p, CHECK_SHAPES))
         return SIZE_MAX;
+    nn_take_progress(&arena);
     nn_take_bytes(&arena, attn_call_size(&core));
     return nn_arena_size(&arena);
 }
@@ -287,9 +290,13 @@ static attn_status forward_core(const attn_tensor *q, const attn_tensor *project
     CHECK(attn_call_make(&core, q, projected, v, out, params, CHECK_ALL));
     const struct nn_need need = {attn_call_size(&core), attn_call_least_size(&core)};
     size_t size;
+    nn_take_progress(&measured);
     nn_take_workspace(&measured, need, &size);
     CHECK(nn_workspace_open(&memory, workspace, workspace_size, &measured));
+    struct nn_progress *progress = nn_take_progress(&memory.arena);
     void *piece = nn_take_workspace(&memory.arena, need, &size);
+    nn_progress_begin(progress, attn_geometry_tasks(&core.geometry));
+    core.geometry.begun = &progress->begun;
     const attn_status status = attn_call_run(&core, piece, size);
     nn_workspace_close(&memory);
     return status;
@@ -313,7 +320,8 @@ static attn_status forward_additive(const attn_alignment *alignment, const attn_
     const attn_status status = attn_linear_forward(alignment->w_q, q, &query, &options);
     if (!status)
         nn_additive_run(
-            &(struct nn_additive){.kernels = alignment->kernels, .score = alignment->v, .problem = &problem},
+            &(struct nn_additive){
+                .kernels = alignment->kernels, .score = alignment->v, .problem = &problem, .progress = pieces.progress},
             pieces.attention, pieces.attention_size);
     nn_workspace_close(&memory);
     return status;

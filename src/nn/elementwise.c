@@ -108,7 +108,7 @@ attn_status attn_drop_activations(const attn_dropout *dropout, const attn_tensor
                                   int num_threads)
 {
     if (dropout && !(dropout->p >= 0.0f && dropout->p < 1.0f))
-        return attn_fail(ATTN_INVALID_ARGUMENT, "dropout->p is %g; expected 0 or more and less than 1",
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s->p is %g; expected 0 or more and less than 1", "dropout",
                          (double)dropout->p);
     CHECK(check_pair(x, out));
     CHECK(nn_check_threads(num_threads));

@@ -175,6 +175,7 @@ static void run_shares(const void *context, int64_t first, int64_t end)
     for (int64_t share = first; share < end; share++)
         for (int64_t task = share; task < w->tasks; task += w->shares) {
             struct nn_listed_product listed = {0};
+            nn_progress_count(w->products->begun);
             w->products->describe(w->products->context, task / w->tasks_of_product, &listed);
             run_task(w, &listed.product, task % w->tasks_of_product, &w->scratch[share]);
         }
@@ -213,24 +214,36 @@ static void cut(struct work *w, const struct nn_gradient_product *first, int thr
     w->shares = (int)least_of(threads, w->tasks);
 }
 
-void nn_gradient_products(const struct nn_gradient_products *products, int threads, void *scratch, size_t size)
+/** Cuts products for as many threads as there is room for. Without any work there are no tasks. */
+static struct work work_of(const struct nn_gradient_products *products, int threads, size_t size)
 {
-    const size_t skip = (size_t)(-(uintptr_t)scratch % ATTN_ALIGN);
-    const int64_t room = (int64_t)((size - skip) / sizeof(struct scratch));
     struct nn_listed_product first = {0};
-    struct work w = {.products = products,
-                     .layers = attn_nn_kernels_active(),
-                     .kernels = attn_kernels_plain(products->isa ? products->isa : attn_environment()->max_isa),
-                     .scratch = (struct scratch *)(void *)((char *)scratch + skip)};
+    struct work w = {.products = products};
     if (!products->count)
-        return;
+        return w;
     products->describe(products->context, 0, &first);
     if (!first.product.rows || !first.product.columns)
-        return;
+        return w;
+    const int64_t room = (int64_t)((size - (ATTN_ALIGN - 1)) / sizeof(struct scratch));
     const double operations = (double)products->count * (double)first.product.rows * (double)first.product.columns *
                               (double)(products->most_terms + 1) / 8;
     cut(&w, &first.product, (int)least_of(room, nn_threads(threads, operations)));
-    attn_run_ranges(w.shares, w.shares, run_shares, &w);
+    return w;
+}
+
+int64_t nn_gradient_product_tasks(const struct nn_gradient_products *products, int threads, size_t size)
+{
+    return work_of(products, threads, size).tasks;
+}
+
+void nn_gradient_products(const struct nn_gradient_products *products, int threads, void *scratch, size_t size)
+{
+    struct work w = work_of(products, threads, size);
+    w.layers = attn_nn_kernels_active();
+    w.kernels = attn_kernels_plain(products->isa ? products->isa : attn_environment()->max_isa);
+    w.scratch = (struct scratch *)(void *)((char *)scratch + (size_t)(-(uintptr_t)scratch % ATTN_ALIGN));
+    if (w.tasks)
+        attn_run_ranges(w.shares, w.shares, run_shares, &w);
 }
 
 /** A list of one. */

@@ -41,9 +41,13 @@ struct nn_gradient_products {
     /** Fills in product n, which is zeroed; called again and again, from several threads at once. */
     void (*describe)(const void *context, int64_t n, struct nn_listed_product *product);
     const void *context;
-    int64_t most_terms; /**< of any */
-    int isa;            /**< no instruction set above this row (dispatch.h); 0: the environment's */
+    int64_t most_terms;  /**< of any */
+    int isa;             /**< no instruction set above this row (dispatch.h); 0: the environment's */
+    atomic_llong *begun; /**< counts tasks as they begin, or NULL */
 };
+
+/** The tasks that they are cut into, with as many threads and as much scratch. */
+int64_t nn_gradient_product_tasks(const struct nn_gradient_products *products, int threads, size_t size);
 
 /** Computes them together. The bits of a product are those that it has alone. */
 void nn_gradient_products(const struct nn_gradient_products *products, int threads, void *scratch, size_t size);

@@ -30,6 +30,7 @@ struct call {
 
 /** Working memory. */
 struct pieces {
+    struct nn_progress *progress;
     void *keys, *values; /**< projected */
     int64_t *live;       /**< [B] of the projected keys: all or none */
     void *scratch;       /**< of either step */
@@ -202,6 +203,7 @@ static struct pieces take_pieces(struct nn_arena *arena, const struct call *c)
     struct nn_need need = {0};
     if (!arena->base) /* first, as it checks all sizes */
         arena->status = measure(&need, c);
+    pieces.progress = nn_take_progress(arena);
     pieces.keys = nn_take(arena, batch * heads, rank_of(c), c->k->shape[3], attn_dtype_size(c->k->dtype));
     pieces.values = nn_take(arena, batch * heads, rank_of(c), c->v->shape[3], attn_dtype_size(c->v->dtype));
     pieces.live = nn_take(arena, c->kv_len ? batch : 0, 1, 1, sizeof *pieces.live);
@@ -262,19 +264,23 @@ static void describe(const void *context, int64_t n, struct nn_listed_product *l
     product->right = (struct nn_factor){&listed->right, 0};
 }
 
-static void project(const struct call *c, const attn_tensor *from, const attn_tensor *by, void *to, int isa,
-                    const struct pieces *pieces)
+/** The products of keys or of values, and what they are made of. */
+struct projecting {
+    struct projections projections;
+    struct nn_gradient_products products; /**< context not set yet */
+};
+
+static struct projecting projecting_of(const struct call *c, const attn_tensor *from, const attn_tensor *by, void *to,
+                                       int isa, const struct pieces *pieces)
 {
-    const struct projections projections = {from, by, c->kv_len, projected_view(from, rank_of(c), to)};
-    nn_gradient_products(
-        &(struct nn_gradient_products){
-            .count = from->shape[0] * from->shape[1],
-            .describe = describe,
-            .context = &projections,
-            .most_terms = from->shape[2],
-            .isa = isa,
-        },
-        nn_all_threads(c->params.num_threads), pieces->scratch, pieces->scratch_size);
+    return (struct projecting){.projections = {from, by, c->kv_len, projected_view(from, rank_of(c), to)},
+                               .products = {
+                                   .count = from->shape[0] * from->shape[1],
+                                   .describe = describe,
+                                   .most_terms = from->shape[2],
+                                   .isa = isa,
+                                   .begun = &pieces->progress->begun,
+                               }};
 }
 
 static attn_status run(const struct call *c, const struct pieces *pieces)
@@ -287,8 +293,18 @@ static attn_status run(const struct call *c, const struct pieces *pieces)
             pieces->live[b] = c->kv_len[b] ? rank_of(c) : 0;
         CHECK(make_core(&core, c, pieces, pieces->live, CHECK_ALL));
     }
-    project(c, c->k, c->e, pieces->keys, core.problem.isa, pieces);
-    project(c, c->v, c->f ? c->f : c->e, pieces->values, core.problem.isa, pieces);
+    const int threads = nn_all_threads(c->params.num_threads), isa = core.problem.isa;
+    struct projecting both[] = {projecting_of(c, c->k, c->e, pieces->keys, isa, pieces),
+                                projecting_of(c, c->v, c->f ? c->f : c->e, pieces->values, isa, pieces)};
+    int64_t tasks = attn_geometry_tasks(&core.geometry);
+    for (int i = 0; i < 2; i++) {
+        both[i].products.context = &both[i].projections;
+        tasks += nn_gradient_product_tasks(&both[i].products, threads, pieces->scratch_size);
+    }
+    nn_progress_begin(pieces->progress, tasks);
+    core.geometry.begun = &pieces->progress->begun;
+    for (int i = 0; i < 2; i++)
+        nn_gradient_products(&both[i].products, threads, pieces->scratch, pieces->scratch_size);
     return attn_call_run(&core, pieces->scratch, pieces->scratch_size);
 }
 

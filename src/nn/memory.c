@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Working memory of a layer: measured and handed out by the same code. */
+/* Working memory of a layer: measured and handed out by the same code; and how far the call in it is. */
 #include "nn/memory.h"
 
 #include "api/error.h"
+#include "attn/nn/progress.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -14,6 +15,12 @@ static void *too_much(struct nn_arena *arena)
     if (!arena->status)
         arena->status = attn_fail(ATTN_SIZE_OVERFLOW, "the workspace of this call would exceed 2^63 bytes");
     return NULL;
+}
+
+/** Where pieces begin in a workspace. */
+static void *aligned(const void *workspace)
+{
+    return (void *)(((uintptr_t)workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
 static size_t rounded_up(size_t n)
@@ -51,6 +58,37 @@ void *nn_take_workspace(struct nn_arena *arena, struct nn_need need, size_t *siz
         *call = need;
     *size = call->size;
     return nn_take_bytes(arena, call->size);
+}
+
+struct nn_progress *nn_take_progress(struct nn_arena *arena)
+{
+    assert(arena->used == 0);
+    return nn_take_bytes(arena, sizeof(struct nn_progress));
+}
+
+void nn_progress_begin(struct nn_progress *progress, int64_t tasks)
+{
+    atomic_store_explicit(&progress->begun, 0, memory_order_relaxed);
+    atomic_store_explicit(&progress->tasks, tasks, memory_order_relaxed);
+}
+
+attn_status attn_layer_progress(const void *workspace, size_t workspace_size, int64_t *begun, int64_t *tasks)
+{
+    const size_t least = sizeof(struct nn_progress) + ALIGNMENT - 1;
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected that of a call");
+    if (workspace_size < least)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", workspace_size,
+                         least);
+    if (!begun || !tasks)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected where the number goes",
+                         begun ? "tasks" : "begun");
+    const struct nn_progress *progress = aligned(workspace);
+    *tasks = atomic_load_explicit(&progress->tasks, memory_order_relaxed);
+    *begun = atomic_load_explicit(&progress->begun, memory_order_relaxed);
+    if (*begun > *tasks) /* between two calls */
+        *begun = *tasks;
+    return ATTN_OK;
 }
 
 /** Bytes that a call below can do without. */
@@ -111,7 +149,7 @@ attn_status nn_workspace_open(struct nn_workspace *w, void *workspace, size_t si
         cut_calls(&w->arena, need.size - size);
         w->arena.num_calls = 0;
     }
-    w->arena.base = (char *)(((uintptr_t)workspace + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    w->arena.base = aligned(workspace);
     return ATTN_OK;
 }
 

@@ -19,6 +19,8 @@
 
 #include "attn/types.h"
 
+#include <stdatomic.h>
+
 /** Workspace of a call. */
 struct nn_need {
     size_t size;  /**< bytes that it can make use of; SIZE_MAX after an error */
@@ -54,6 +56,24 @@ struct nn_need nn_arena_need(const struct nn_arena *arena);
 
 /** What serves either of two calls. */
 struct nn_need nn_larger_need(struct nn_need a, struct nn_need b);
+
+/** How far a call is, at the start of its workspace, where attn_layer_progress() finds it. */
+struct nn_progress {
+    atomic_llong begun, tasks;
+};
+
+/** Takes it: before anything else. */
+struct nn_progress *nn_take_progress(struct nn_arena *arena);
+
+/** A call with so many tasks begins. */
+void nn_progress_begin(struct nn_progress *progress, int64_t tasks);
+
+/** A task begins, on any thread. NULL: nobody looks. */
+static inline void nn_progress_count(atomic_llong *begun)
+{
+    if (begun)
+        atomic_fetch_add_explicit(begun, 1, memory_order_relaxed);
+}
 
 /** The memory of a call. */
 struct nn_workspace {

@@ -116,9 +116,10 @@ static attn_status read_modules(attn_model *model, const struct nn_folder *folde
     if (!path)
         return ATTN_OUT_OF_MEMORY;
     json_t *modules = json_load_file(path, JSON_REJECT_DUPLICATES, &json);
+    const int reason = errno;
     attn_status status = ATTN_OK;
-    if (!modules && !(json_error_code(&json) == json_error_cannot_open_file && errno == ENOENT))
-        status = io_fail(ATTN_INVALID_FILE, "%s: %s (line %d)", path, json.text, json.line);
+    if (!modules && !(json_error_code(&json) == json_error_cannot_open_file && reason == ENOENT))
+        status = config_fail_json(path, &json, reason);
     if (modules && !json_is_array(modules))
         status = io_fail(ATTN_INVALID_FILE, "%s is not a JSON array", path);
     for (size_t i = 0; status == ATTN_OK && i < json_array_size(modules); i++)

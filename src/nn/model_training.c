@@ -38,8 +38,8 @@ attn_status nn_model_check_kept(const struct nn_model_run *run, const char *forw
 attn_status nn_model_check_format(const attn_linear_format *format)
 {
     return !format ? ATTN_OK
-                   : attn_fail(ATTN_INVALID_ARGUMENT, "config.format is set; expected NULL: training reads weights as "
-                                                      "they are given");
+                   : attn_fail(ATTN_INVALID_ARGUMENT,
+                               "config.%s is set; expected NULL: training reads weights as they are given", "format");
 }
 
 /* ----------------------------------------------------------- memory, the pass -- */

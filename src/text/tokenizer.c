@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "api/check.h"
+#include "io/config.h"
 #include "text/added.h"
 #include "text/characters.h"
 #include "text/decode.h"
@@ -122,7 +123,7 @@ static attn_status read_all(attn_tokenizer *t, const struct entry *root)
 static attn_status make(attn_tokenizer **out, json_t *file, const json_error_t *error, const char *name)
 {
     if (file == NULL)
-        return io_fail(ATTN_INVALID_FILE, "%s: %s (line %d)", name, error->text, error->line);
+        return config_fail_json(name, error, errno);
     attn_tokenizer *t = calloc(1, sizeof *t);
     if (t == NULL) {
         json_decref(file);

@@ -258,6 +258,21 @@ class Arrays(CommandTest):
             self.fails(1, says, "run", "-q", name, "-k", "q.npy", "-v", "q.npy", "-o", "o.npy")
             self.fails(1, says, "info", name)
             self.fails(1, says, "convert", name, "o.npz")
+            self.fails(1, says, "view", name, "-o", "o.html")
+            self.fails(1, says, "heatmap", name, "-o", "o.png")
+            # A name behind it is no part of the file's.
+            if name != "pytorch_model.bin":
+                self.fails(1, says, "run", "-q", f"{name}:q", "-k", "q.npy", "-v", "q.npy", "-o", "o.npy")
+                self.fails(1, says, "view", f"{name}:w", "-o", "o.html")
+        self.fails(2, "pytorch_model.bin:w: cannot open: No such file or directory; a name may stand behind .npz and "
+                   ".safetensors, and pytorch_model.bin ends in neither", "convert", "pytorch_model.bin:w", "o.npy")
+
+    def test_containers_of_other_names(self):
+        self.write(a_zip=npz({"w": self.q}), a_st=safetensors({"w": self.q}), a_txt=b"w")
+        for name in ("a.zip", "a.st"):
+            self.fails(2, f"{name} holds named arrays, but its name ends in neither .npz nor .safetensors", "view", name,
+                       "-o", "o.html")
+        self.fails(1, "a.txt holds no arrays: it begins as neither .npy, .npz nor safetensors", "view", "a.txt", "-o", "o.html")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import unittest
 
 from support import COMMAND, CommandTest, normal
 
+NN = bool(os.environ.get("ATTN_NN"))
 PROGRAM = os.environ["ATTN_SHOWN_PROGRESS"]
 
 
@@ -57,10 +58,9 @@ class Text(unittest.TestCase):
 
 
 class OfCommands(CommandTest):
-    def test_run(self):
+    def expect_same(self, *arguments):
         """On a terminal a second thread looks at the run. What is written does not depend on it, and none of it stays."""
-        self.write(q_npy=normal((2, 40, 8), 1))
-        line = [COMMAND, "run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy", "--threads", "2", "-o"]
+        line = [COMMAND, "run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy", "--threads", "2", *arguments, "-o"]
         subprocess.run([*line, "pipe.npy"], cwd=self.folder, check=True)
         for options in ([], ["--quiet"]):
             ours, theirs = open_terminal(80)
@@ -70,6 +70,30 @@ class OfCommands(CommandTest):
             self.assertEqual(child.wait(), 0)
             content = self.content()
             self.assertEqual(content["pipe.npy"], content["terminal.npy"])
+
+    def test_run(self):
+        self.write(q_npy=normal((2, 40, 8), 1))
+        self.expect_same()
+        self.expect_same("--kind", "linear")
+        self.expect_same("--kind", "performer", "--features", "16")
+
+    @unittest.skipUnless(NN, "built without libattn_nn")
+    def test_run_of_layers(self):
+        self.write(q_npy=normal((1, 40, 8), 1), w_npy=normal((6, 8), 2), s_npy=normal((6,), 3), e_npy=normal((5, 40), 4))
+        self.expect_same("--kind", "additive", "--wq", "w.npy", "--wk", "w.npy", "--score-v", "s.npy")
+        self.expect_same("--kind", "linformer", "--project-k", "e.npy")
+
+    def test_failures(self):
+        """What a call refuses is one sentence on a terminal, too, with the library asked for sizes before."""
+        self.write(q_npy=normal((2, 40, 8), 1), k_npy=normal((2, 40, 7), 1))
+        for kind in ("softmax", "linear"):
+            ours, theirs = open_terminal(80)
+            child = subprocess.Popen([COMMAND, "run", "-q", "q.npy", "-k", "k.npy", "-v", "q.npy", "-o", "o.npy",
+                                      "--kind", kind], cwd=self.folder, stderr=theirs)
+            os.close(theirs)
+            self.assertRegex(read_terminal(ours), r"\Aattn: [^\n]*k.npy[^\n]*\r\n\Z|\Aattn: [^\n]*-k[^\n]*\r\n\Z")
+            self.assertNotEqual(child.wait(), 0)
+            self.assertNotIn("o.npy", self.content())
 
 
 class Shown(unittest.TestCase):

@@ -6,7 +6,7 @@ import shutil
 import unittest
 
 from model_folders import cross_encoder
-from support import CommandTest
+from support import Array, CommandTest
 
 
 class TokenizeTest(CommandTest):
@@ -50,7 +50,12 @@ class TokenizeTest(CommandTest):
         (self.folder / "model" / "tokenizer.json").rename(self.folder / "words.json")
         shutil.rmtree(self.folder / "model")
         self.fails(2, "no tokenizer is given", "tokenize")
-        self.fails(1, "nowhere: ", "tokenize", "nowhere")
+        self.fails(1, "attn: nowhere: cannot open: No such file or directory\n", "tokenize", "nowhere")
+        self.write(m_gguf=b"GGUF" + bytes(20), w_npy=Array((1,), (1,)), x_json=b"{]")
+        self.fails(1, "m.gguf is a GGUF file, which is not read", "tokenize", "m.gguf")
+        self.fails(1, "w.npy is a file; expected a model's folder, or a tokenizer.json", "tokenize", "w.npy")
+        self.fails(1, "/tokenizer.json: cannot open: No such file or directory", "tokenize", self.folder)
+        self.fails(1, "x.json: string or '}' expected near ']' (line 1)", "tokenize", "x.json")
         self.fails(1, "missing: cannot open", "tokenize", "words.json", "missing")
         self.fails(2, "--tokens is given with --json", "tokenize", "words.json", "--tokens", "--json")
         self.fails(2, "--bare is given with --decode", "tokenize", "words.json", "--decode", "--bare")

@@ -106,7 +106,7 @@ def main():
         fail("curve.png is no PNG")
 
     shown = shown_on_terminal([*program, "--out", short, "--epochs", "1"])
-    if b"[#" not in shown or b" s left" not in shown:
+    if b"[#" not in shown or b" steps/s, " not in shown or b" s left" not in shown:
         fail(f"no progress is shown on a terminal: {shown[:200]!r}")
 
 

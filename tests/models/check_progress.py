@@ -39,7 +39,7 @@ def main():
     quiet_printed, quiet_shown = run([*command, "--quiet"])
     lines = shown.split("\r")
     print(f"{len(lines)} lines, such as '{lines[1] if len(lines) > 1 else ''}'")
-    if not re.fullmatch(rf"\d+ of \d+ {unit}, \d+ {unit}/s, \d+:\d\d left *|[\d.]+ {unit}, [\d.]+ {unit}/s *",
+    if not re.fullmatch(rf"\d+ of \d+ {unit}, [\d.]+ {unit}/s, \d+:\d\d left *|[\d.]+ {unit}, [\d.]+ {unit}/s *",
                         lines[1] if len(lines) > 1 else ""):
         print(f"expected the number of {unit}, in: {shown!r}")
         return 1

@@ -67,6 +67,8 @@ def check_step(program, data, folder):
     shown = shown_on_terminal([*command, "--resume"])
     if b"[" not in shown or b" s left" not in shown:
         fail(f"no progress is shown on a terminal: {shown[:200]!r}")
+    if (shown := shown_on_terminal([*command, "--resume", "--quiet"])) != b"":
+        fail(f"a quiet training shows {shown[:200]!r}")
     alphabet = alphabet_of(folder)
     model = model_with({name: tensor for name, tensor in state.items()
                         if not name.startswith(("mean.", "square.", "log.", "training."))}, alphabet)

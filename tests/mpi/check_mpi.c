@@ -19,6 +19,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /** The tokens of a side of a case: those of each rank. */
 struct side {
@@ -38,6 +39,7 @@ struct local {
 };
 
 static int rank, ranks;
+static int64_t with_groups; /* cases whose ranks share heads out */
 
 static void *allocate(size_t size)
 {
@@ -146,6 +148,10 @@ static void draw_config(struct test_case *c, struct local *l, uint64_t seed, uin
     l->config.placement = (attn_mpi_placement)rng_range(rng, 0, 2);
     if (l->config.placement == ATTN_MPI_STRIPED)
         l->config.stripe = RNG_PICK(rng, 1 + c->q.shape[2] / 40, 16, 64, 0);
+    /* Groups that share heads out, of a size that is chosen or drawn. */
+    l->config.head_ranks = c->params.mask || rng_percent(rng, 40) ? (int)rng_range(rng, 0, 1) : ranks;
+    while (l->config.head_ranks > 1 && (ranks % l->config.head_ranks || c->k.shape[1] % l->config.head_ranks))
+        l->config.head_ranks--;
     l->config.queries = c->q.shape[2];
     l->config.keys = c->k.shape[2];
     l->config.backward = 1;
@@ -290,6 +296,9 @@ static int run_case(struct test_case *c, uint64_t seed, int64_t index, double wo
                        message, size) &&
                is_good(attn_mpi_forward(plan, &l.q, &l.k, &l.v, &l.out, &l.params), message, size);
     if (good) {
+        char text[512];
+        attn_mpi_plan_describe(plan, text, sizeof text);
+        with_groups += ranks > 1 && !strstr(text, "; heads on 1 ranks");
         put_together(&c->out, &l.out, &l.config);
         put_together(&c->lse, &l.lse, &l.config);
         if (index % 4 == 0)
@@ -303,7 +312,11 @@ static int run_case(struct test_case *c, uint64_t seed, int64_t index, double wo
         move_tokens(&c->lse, &again.lse, &again.queries, 0);
         again.params.lse = &again.lse;
         again.params.rope = c->params.rope ? &again.rope : NULL;
-        good = run_backward(plan, c, &again, index, &worst[1], message, size) && good;
+        char of_backward[512] = "";
+        if (!run_backward(plan, c, &again, index, &worst[1], of_backward, sizeof of_backward) && good) {
+            snprintf(message, size, "%s", of_backward);
+            good = 0;
+        }
         release_local(&again);
     }
     attn_mpi_plan_destroy(plan);
@@ -350,8 +363,13 @@ int main(int argc, char **argv)
     MPI_Allreduce(worst, all, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     MPI_Allreduce(&failures, &failed, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     if (rank == 0)
-        printf("%" PRId64 " cases on %d ranks; nearest to a limit: %.0f %% forward, %.0f %% backward; %d failures\n",
-               run, ranks, 100 * all[0], 100 * all[1], failed);
+        printf("%" PRId64 " cases on %d ranks, %" PRId64 " with heads shared out; nearest to a limit: %.0f %% forward, "
+               "%.0f %% backward; %d failures\n",
+               run, ranks, with_groups, 100 * all[0], 100 * all[1], failed);
+    if (run >= 300 && ranks > 1 && with_groups < 3) { /* few have heads of k that so many ranks can share */
+        printf("FAILED: heads were shared out in %" PRId64 " cases only\n", with_groups);
+        failed++;
+    }
     case_release(&c);
     MPI_Finalize();
     return failed != 0;

@@ -200,6 +200,9 @@ static void test_ranges_refused(void **state)
     config.wire = (attn_mpi_wire)2;
     refuse_ranges(&config, 10, 3, 0, 1, "config.wire is 2; expected 0 or 1");
     config = attn_mpi_config_default();
+    config.head_ranks = -1;
+    refuse_ranges(&config, 10, 3, 0, 1, "config.head_ranks is -1; expected 1 or more, or 0 to have it chosen");
+    config = attn_mpi_config_default();
     config.timeout = NAN;
     refuse_ranges(&config, 10, 3, 0, 1, "config.timeout is nan; expected 0 or more seconds");
     config = attn_mpi_config_default();
@@ -361,6 +364,11 @@ static void test_refused(void **state)
     assert_int_equal(attn_mpi_plan_create(NULL, MPI_COMM_WORLD, &c.q, &c.k, &c.v, &c.out, &c.params, &c.config),
                      ATTN_INVALID_ARGUMENT);
     assert_said("rank 0: plan is NULL");
+    make_call(&c);
+    c.config.head_ranks = 2;
+    assert_no_plan(&c, ATTN_INVALID_ARGUMENT,
+                   "config.head_ranks is 2; expected a divisor of 3 ranks and of 2 heads of k");
+    make_call(&c);
     c.config.queries = INT64_MAX / 2;
     assert_int_equal(attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c.q, &c.k, &c.v, &c.out, &c.params, &c.config),
                      ATTN_SHAPE_MISMATCH);
@@ -386,6 +394,56 @@ static void test_describe(void **state)
     assert_int_equal(attn_mpi_plan_describe(NULL, text, sizeof text), 0);
     assert_string_equal(text, "");
     attn_mpi_plan_destroy(plan);
+}
+
+/** Heads shared out: who has what is said, a mask is refused, and options of another head are not taken. */
+static void test_groups(void **state)
+{
+    (void)state;
+    static float data[4][3 * TOKENS * D], expected[3 * TOKENS * D];
+    const float slopes[] = {0.5f, 0.125f, 2.0f};
+    struct call c;
+    char text[512];
+    make_call(&c);
+    c.config.placement = ATTN_MPI_CONTIGUOUS;
+    c.config.head_ranks = 3;
+    c.params.lse = NULL;
+    c.params.alibi_slopes = slopes;
+    attn_tensor whole[4], *const own[] = {&c.q, &c.k, &c.v, &c.out};
+    attn_mpi_range range;
+    assert_int_equal(attn_mpi_ranges(&c.config, TOKENS, RANKS, rank, &range, 1, NULL), ATTN_OK);
+    for (int i = 0; i < 4; i++) {
+        for (int n = 0; n < 3 * TOKENS * D; n++)
+            data[i][n] = i < 3 ? 0.01f * (float)(n * (i + 7) % 103) : 0;
+        whole[i] = attn_bhtd(data[i], 1, 3, TOKENS, D);
+        *own[i] = whole[i];
+        own[i]->data = data[i] + range.first * D;
+        own[i]->shape[2] = range.count;
+    }
+    attn_params params = attn_params_default();
+    params.causal = ATTN_CAUSAL_TOP_LEFT;
+    params.alibi_slopes = slopes;
+    attn_tensor out = attn_bhtd(expected, 1, 3, TOKENS, D);
+    assert_int_equal(attn_forward(&whole[0], &whole[1], &whole[2], &out, &params), ATTN_OK);
+    attn_mpi_plan *plan = plan_of(&c);
+    attn_mpi_plan_describe(plan, text, sizeof text);
+    assert_non_null(
+        strstr(text, "heads on 3 ranks of a group: 2.67 blocks of keys and values are waited for, 2 without"));
+    unsigned char masked[TOKENS * TOKENS] = {0};
+    attn_tensor mask = attn_bhtd(masked, 1, 1, c.q.shape[2], TOKENS);
+    mask.dtype = ATTN_BOOL;
+    c.params.mask = &mask;
+    assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_UNSUPPORTED);
+    assert_said("params.mask is set; expected NULL, as config.head_ranks is 3");
+    c.params.mask = NULL;
+    assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_OK);
+    /* Each head is one call over all of its keys: the bits of a single process. */
+    for (int h = 0; h < 3; h++)
+        assert_memory_equal(data[3] + (h * TOKENS + range.first) * D, expected + (h * TOKENS + range.first) * D,
+                            (size_t)range.count * D * sizeof(float));
+    attn_mpi_plan_destroy(plan);
+    c.params.mask = &mask;
+    assert_no_plan(&c, ATTN_UNSUPPORTED, "params.mask is set; expected NULL, as config.head_ranks is 3");
 }
 
 /** A rank that does not come: the others end in time, with a sentence, and the plan with them. */
@@ -439,7 +497,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ranges),      cmocka_unit_test(test_ranges_refused), cmocka_unit_test(test_one_wrong),
         cmocka_unit_test(test_differences), cmocka_unit_test(test_refused),        cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_lost), /* last, as messages are left */
+        cmocka_unit_test(test_groups),      cmocka_unit_test(test_lost), /* last, as messages are left */
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     MPI_Finalize();

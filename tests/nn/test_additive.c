@@ -307,7 +307,8 @@ static void test_refusals(void **state)
     const int32_t table[1] = {0};
     const attn_relative_bias bias = {ATTN_BUCKETS_T5, 2, 4, one};
     const attn_dropout dropout = {.p = 0.5f};
-    REFUSES(m, PARAMS(softcap = 1), ATTN_UNSUPPORTED, "softcap|ATTN_SCORE_ADDITIVE");
+    REFUSES(m, PARAMS(softcap = 1), ATTN_UNSUPPORTED,
+            "params.softcap is set; ATTN_SCORE_ADDITIVE does not implement it");
     REFUSES(m, PARAMS(sinks = one), ATTN_UNSUPPORTED, "sinks");
     REFUSES(m, PARAMS(alibi_slopes = one), ATTN_UNSUPPORTED, "alibi_slopes");
     REFUSES(m, PARAMS(relative_bias = &bias), ATTN_UNSUPPORTED, "relative_bias");
@@ -320,7 +321,7 @@ static void test_refusals(void **state)
     REFUSES(m, PARAMS(isa = "scalar"), ATTN_UNSUPPORTED, "isa");
     REFUSES(m, PARAMS(qk = ATTN_QK_INT8), ATTN_UNSUPPORTED, "qk");
     REFUSES(m, PARAMS(block_table = table), ATTN_UNSUPPORTED, "block_table");
-    REFUSES(m, PARAMS(inputs = (attn_inputs)7), ATTN_INVALID_ARGUMENT, "inputs|7");
+    REFUSES(m, PARAMS(inputs = (attn_inputs)7), ATTN_INVALID_ARGUMENT, "params.inputs is 7; expected an attn_inputs");
     const attn_window window = {.left = -2};
     const int64_t ends[2] = {0, 4}, falling[2] = {1, 0}, prefix[1] = {2};
     const attn_ragged ragged = {1, ends, falling};
@@ -331,7 +332,8 @@ static void test_refusals(void **state)
     REFUSES(m, PARAMS(window = &window), ATTN_INVALID_ARGUMENT, "window|left|-2");
     REFUSES(m, PARAMS(ragged = &ragged), ATTN_INVALID_ARGUMENT, "cu_seqlens_q[1]|4|3");
     REFUSES(m, PARAMS(prefix_len = prefix), ATTN_INVALID_ARGUMENT, "prefix_len");
-    REFUSES(m, PARAMS(segments = &segments), ATTN_INVALID_ARGUMENT, "segments->q|NULL");
+    REFUSES(m, PARAMS(segments = &segments), ATTN_INVALID_ARGUMENT,
+            "params.segments->q is NULL; expected 1 x 3 segments");
     REFUSES(m, PARAMS(block_mask = &blocks), ATTN_INVALID_ARGUMENT, "block_mask->size|10");
     REFUSES(m, PARAMS(tree = &tree), ATTN_INVALID_ARGUMENT, "tree->tokens|8|7");
     REFUSES(m, PARAMS(weights = &l.q), ANY_ERROR, "weights");

@@ -329,10 +329,11 @@ static void test_create_refuses(void **state)
         REFUSES(m, attn_alignment_create(&a, &c), status, words);                                                      \
         assert_null(a);                                                                                                \
     } while (0)
-    REFUSES(m, attn_alignment_create(NULL, &config), ATTN_INVALID_ARGUMENT, "alignment|NULL");
-    REFUSES(m, attn_alignment_create(&a, NULL), ATTN_INVALID_ARGUMENT, "config|NULL");
+    REFUSES(m, attn_alignment_create(NULL, &config), ATTN_INVALID_ARGUMENT,
+            "alignment is NULL; expected where to put the score function");
+    REFUSES(m, attn_alignment_create(&a, NULL), ATTN_INVALID_ARGUMENT, "config is NULL; expected a score function");
     CREATE_REFUSES(c.struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
-    CREATE_REFUSES(c.score = (attn_score)4, ATTN_INVALID_ARGUMENT, "score|4");
+    CREATE_REFUSES(c.score = (attn_score)4, ATTN_INVALID_ARGUMENT, "config.score is 4; expected an attn_score");
     CREATE_REFUSES(c.score = (attn_score)-1, ATTN_INVALID_ARGUMENT, "score|-1");
     CREATE_REFUSES(c.d_query = -6, ATTN_INVALID_ARGUMENT, "d_query|-6");
     CREATE_REFUSES(c.d_key = -5, ATTN_INVALID_ARGUMENT, "d_key|-5");
@@ -349,15 +350,17 @@ static void test_create_refuses(void **state)
     CREATE_REFUSES(c.v.shape[3] = 3, ATTN_SHAPE_MISMATCH, "v.|3|4");
     CREATE_REFUSES(c.v.data = NULL, ATTN_INVALID_ARGUMENT, "v|NULL");
     /* Nothing is ignored: what belongs to another score function. */
-    CREATE_REFUSES((c.score = ATTN_SCORE_DOT, c.d_key = 6), ATTN_INVALID_ARGUMENT, "d_attention|4");
-    CREATE_REFUSES((c.score = ATTN_SCORE_DOT, c.d_key = 6, c.d_attention = 0), ATTN_INVALID_ARGUMENT, "w_q");
+    CREATE_REFUSES((c.score = ATTN_SCORE_DOT, c.d_key = 6), ATTN_INVALID_ARGUMENT,
+                   "config.d_attention is 4; expected 0 unless score is ATTN_SCORE_ADDITIVE");
+    CREATE_REFUSES((c.score = ATTN_SCORE_DOT, c.d_key = 6, c.d_attention = 0), ATTN_INVALID_ARGUMENT,
+                   "config.w_q is set; expected data NULL, as this score has no such weight");
     CREATE_REFUSES(
         (c.score = ATTN_SCORE_DOT, c.d_attention = 0, c.w_q.data = c.w_k.data = c.bias.data = c.v.data = NULL),
-        ANY_ERROR, "d_key|5|6");
+        ANY_ERROR, "config.d_key is 5; expected 6, as d_query is");
     CREATE_REFUSES((c.score = ATTN_SCORE_GENERAL, c.d_attention = 0, c.w_q.data = c.bias.data = c.v.data = NULL),
                    ATTN_SHAPE_MISMATCH, "w_k|4|6");
     const attn_tensor *const w = &config.w_k, *const b = &config.bias, *const v = &config.v;
-    REFUSES(m, attn_pool_create(NULL, w, b, v), ATTN_INVALID_ARGUMENT, "pool|NULL");
+    REFUSES(m, attn_pool_create(NULL, w, b, v), ATTN_INVALID_ARGUMENT, "pool is NULL; expected where to put the pool");
     REFUSES(m, attn_pool_create(&pool, NULL, b, v), ATTN_INVALID_ARGUMENT, "w |NULL");
     assert_null(pool);
     REFUSES(m, attn_pool_create(&pool, w, b, NULL), ATTN_INVALID_ARGUMENT, "v |NULL");
@@ -417,9 +420,11 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(&q, &projected, &v, OUT(stride[2] = 1), NULL), ATTN_INVALID_ARGUMENT, "out|1");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(struct_size = 2)), ATTN_INVALID_ARGUMENT, "struct_size|2");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(scale = 0.5f)), ATTN_INVALID_ARGUMENT, "scale|0.5");
-    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(temperature = 0.5f)), ATTN_INVALID_ARGUMENT, "temperature|0.5");
+    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(temperature = 0.5f)), ATTN_INVALID_ARGUMENT,
+            "params.temperature is 0.5; expected 0, as the score function has its own");
     const float one[1] = {1};
-    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(head_scale = one)), ATTN_INVALID_ARGUMENT, "head_scale");
+    REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(head_scale = one)), ATTN_INVALID_ARGUMENT,
+            "params.head_scale is set; expected NULL, as there is one head");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(softcap = 1)), ATTN_UNSUPPORTED, "softcap");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(sinks = one)), ATTN_UNSUPPORTED, "sinks");
     REFUSES(m, FORWARD(&q, &projected, &v, &out, PARAMS(alibi_slopes = one)), ATTN_UNSUPPORTED, "alibi_slopes");
@@ -453,7 +458,8 @@ static void test_forward_refuses(void **state)
     memory_seal(m);
 #define POOL(x, lengths, oo, ww) attn_pool_forward(pool, x, lengths, oo, ww, 0, NULL, 0)
     const int64_t lengths[2] = {0, 8}, negative[2] = {-1, 7};
-    REFUSES(m, attn_pool_forward(NULL, &keys, NULL, &pooled, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT, "pool|NULL");
+    REFUSES(m, attn_pool_forward(NULL, &keys, NULL, &pooled, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "pool is NULL; expected a pool");
     REFUSES(m, POOL(NULL, NULL, &pooled, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, POOL(&keys, NULL, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, POOL(CHANGED(attn_tensor, keys, shape[3] = 4), NULL, &pooled, NULL), ATTN_SHAPE_MISMATCH, "x.|4|5");

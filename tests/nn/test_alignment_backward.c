@@ -284,8 +284,10 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, BACKWARD(w, bias, v, x, lengths, d_out, g), ATTN_INVALID_ARGUMENT, "lengths[1] is 5");
     REFUSES(m, BACKWARD(w, bias, v, x, NULL, NULL, g), ATTN_INVALID_ARGUMENT, "d_out is NULL");
     REFUSES(m, BACKWARD(w, bias, v, x, NULL, x, g), ATTN_SHAPE_MISMATCH, "d_out.shape[2] is 4");
-    REFUSES(m, BACKWARD(w, bias, v, x, NULL, d_out, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
-    REFUSES(m, BACKWARD(w, bias, v, x, NULL, d_out, &none), ATTN_INVALID_ARGUMENT, "gradients has no tensor");
+    REFUSES(m, BACKWARD(w, bias, v, x, NULL, d_out, NULL), ATTN_INVALID_ARGUMENT,
+            "gradients is NULL; expected what to write");
+    REFUSES(m, BACKWARD(w, bias, v, x, NULL, d_out, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has no tensor; expected x, w, bias or v");
     REFUSES(m, BACKWARD(w, bias, v, x, NULL, d_out, CHANGED(attn_pool_gradients, *g, x = x)), ATTN_INVALID_ARGUMENT,
             "gradients.x|overlaps x");
     REFUSES(m, BACKWARD(w, bias, v, x, NULL, d_out, CHANGED(attn_pool_gradients, *g, bias = g->v)),

@@ -366,10 +366,19 @@ static void test_wrong_arguments(void **state)
     memory_seal(m);
 #define BACKWARD(c, a, w, k, n, l, h, d, g) attn_bahdanau_backward(c, a, w, k, n, l, h, d, g, NULL, 0)
 #define GRADIENTS(change)                   BACKWARD(c, a, w, k, n, NULL, h, d, CHANGED(attn_bahdanau_gradients, *g, change))
-    REFUSES(m, BACKWARD(NULL, a, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT, "config is NULL");
+    REFUSES(m, BACKWARD(NULL, a, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected the weights of a step");
     REFUSES(m, BACKWARD(CHANGED(attn_bahdanau_config, *c, w_hh.data = NULL), a, w, k, n, NULL, h, d, g), ANY_ERROR,
             "config.w_hh");
-    REFUSES(m, BACKWARD(c, NULL, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT, "alignment is NULL");
+    REFUSES(m, BACKWARD(c, NULL, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,
+            "alignment is NULL; expected a score function");
+    attn_alignment_config dot = attn_alignment_config_default(), wide = *a;
+    dot.score = ATTN_SCORE_DOT, dot.d_query = dot.d_key = c->annotation;
+    REFUSES(m, BACKWARD(c, &dot, w, k, n, NULL, h, d, g), ATTN_INVALID_ARGUMENT,
+            "alignment.score is 1; expected ATTN_SCORE_ADDITIVE");
+    wide.d_query++, wide.w_q.shape[3]++;
+    REFUSES(m, BACKWARD(c, &wide, w, k, n, NULL, h, d, g), ATTN_SHAPE_MISMATCH,
+            "alignment.d_query is |, config.hidden");
     REFUSES(m, BACKWARD(c, CHANGED(attn_alignment_config, *a, score = ATTN_SCORE_DOT), w, k, n, NULL, h, d, g),
             ATTN_INVALID_ARGUMENT, "alignment.");
     REFUSES(m, BACKWARD(CHANGED(attn_bahdanau_config, *c, annotation += 1), a, w, k, n, NULL, h, d, g),

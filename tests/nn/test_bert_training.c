@@ -341,12 +341,13 @@ static void test_wrong_arguments(void **state)
     memory_seal(m);
 #define TRAIN(c, w, num, offsets, ids, pass, hidden) attn_bert_train(c, w, num, offsets, ids, pass, hidden, NULL, 0)
 #define WITH(c, w)                                   TRAIN(c, w, SEQUENCES, x.offsets, x.ids, &x.pass, &x.hidden)
-    REFUSES(m, WITH(NULL, w), ATTN_INVALID_ARGUMENT, "config is NULL");
-    REFUSES(m, WITH(CHANGED(attn_bert_config, *c, format = &format), w), ATTN_INVALID_ARGUMENT, "config.format is set");
+    REFUSES(m, WITH(NULL, w), ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_bert_config");
+    REFUSES(m, WITH(CHANGED(attn_bert_config, *c, format = &format), w), ATTN_INVALID_ARGUMENT,
+            "config.format is set; expected NULL: training reads weights as they are given");
     REFUSES(m, WITH(CHANGED(attn_bert_config, *c, token_types = -1), w), ATTN_UNSUPPORTED, "config.token_types is -1");
     REFUSES(m, WITH(CHANGED(attn_bert_config, *c, heads = 5), w), ATTN_INVALID_ARGUMENT,
             "not a multiple of the 5 heads");
-    REFUSES(m, WITH(c, NULL), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, WITH(c, NULL), ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_bert_weights");
     REFUSES(m, WITH(c, CHANGED(attn_bert_weights, *w, layers = NULL)), ATTN_INVALID_ARGUMENT,
             "weights.layers is NULL; expected 2 layers");
     REFUSES(m, WITH(c, CHANGED(attn_bert_weights, *w, positions.shape[2]++)), ATTN_SHAPE_MISMATCH,
@@ -359,14 +360,16 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, WITH(c, CHANGED(attn_bert_weights, *w, layers = layers)), ATTN_SHAPE_MISMATCH,
             "layers[1]: weights.w_down.shape[3] is 21");
     REFUSES(m, TRAIN(c, w, -1, x.offsets, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT, "num_sequences is -1");
-    REFUSES(m, TRAIN(c, w, 1, NULL, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT, "offsets is NULL");
+    REFUSES(m, TRAIN(c, w, 1, NULL, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT,
+            "offsets is NULL; expected 1 + 1 offsets");
     static const int64_t is_long[2] = {0, PLACES + 1};
     REFUSES(m, TRAIN(c, w, 1, is_long, x.ids, NULL, &x.hidden), ATTN_INVALID_ARGUMENT,
             "offsets[1] is 13; expected at most 12");
-    REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, NULL, NULL, &x.hidden), ATTN_INVALID_ARGUMENT, "ids is NULL");
+    REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, NULL, NULL, &x.hidden), ATTN_INVALID_ARGUMENT,
+            "ids is NULL; expected 18 tokens");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, x.ids, NULL, NULL), ATTN_INVALID_ARGUMENT, "hidden is NULL");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, x.ids, NULL, CHANGED(attn_tensor, x.hidden, data = w->words.data)),
-            ATTN_INVALID_ARGUMENT, "hidden|overlaps");
+            ATTN_INVALID_ARGUMENT, "hidden overlaps weights.words; expected arrays that lie apart");
     REFUSES(m, TRAIN(c, w, SEQUENCES, x.offsets, x.ids, CHANGED(attn_model_pass, x.pass, kept_size = 3), &x.hidden),
             ATTN_WORKSPACE_TOO_SMALL, "pass.kept_size is 3; expected");
     /* Only weights that are shared may share their gradients. */
@@ -384,9 +387,11 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, BACKWARD(&x.pass, NULL, g), ATTN_INVALID_ARGUMENT, "d_hidden is NULL");
     REFUSES(m, BACKWARD(&x.pass, CHANGED(attn_tensor, x.d_hidden, shape[2]++), g), ATTN_SHAPE_MISMATCH,
             "d_hidden.shape[2]");
-    REFUSES(m, BACKWARD(&x.pass, &x.d_hidden, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
+    REFUSES(m, BACKWARD(&x.pass, &x.d_hidden, NULL), ATTN_INVALID_ARGUMENT,
+            "gradients is NULL; expected where to put what is wanted");
     const attn_bert_weights none = attn_bert_weights_default();
-    REFUSES(m, BACKWARD(&x.pass, &x.d_hidden, &none), ATTN_INVALID_ARGUMENT, "gradients has nothing to write");
+    REFUSES(m, BACKWARD(&x.pass, &x.d_hidden, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has nothing to write; expected a tensor or a layer");
     REFUSES(m, BACKWARD(&x.pass, &x.d_hidden, CHANGED(attn_bert_weights, *g, types.shape[2]++)), ATTN_SHAPE_MISMATCH,
             "gradients.types.shape[2]");
     REFUSES(m, BACKWARD(&x.pass, &x.d_hidden, CHANGED(attn_bert_weights, *g, beta.data = g->gamma.data)),

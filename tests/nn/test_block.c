@@ -377,15 +377,19 @@ static void test_load_refuses(void **state)
         REFUSES(m, attn_block_load(&block, &c, weights, "p.", ATTN_NAMING_TORCH), status, words);                      \
         assert_null(block);                                                                                            \
     } while (0)
-    REFUSES(m, attn_block_load(NULL, &config, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "block|NULL");
-    REFUSES(m, attn_block_load(&block, NULL, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "config|NULL");
+    REFUSES(m, attn_block_load(NULL, &config, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "block is NULL; expected where to put the layer");
+    REFUSES(m, attn_block_load(&block, NULL, weights, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected an attn_block_config");
     assert_null(block);
-    REFUSES(m, attn_block_load(&block, &config, NULL, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(m, attn_block_load(&block, &config, NULL, "p.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected a set of named tensors");
     REFUSES(m, attn_block_load(&block, &config, weights, NULL, ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
-            "prefix|NULL");
+            "prefix is NULL; expected what stands before the names, or an empty string");
     attn_block_config other = config;
     other.qk_norm = 1;
-    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED, "config.qk_norm");
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED,
+            "config.qk_norm is set; expected 0, as these names have no norms of queries and keys");
     other.norm_plus_one = 1;
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_LLAMA), ATTN_UNSUPPORTED,
             "config.norm_plus_one|qk_norm");
@@ -393,23 +397,38 @@ static void test_load_refuses(void **state)
     REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_LLAMA), ATTN_INVALID_ARGUMENT,
             "config.post_norms|norm_first");
     other.norm_first = 1;
-    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED, "config.post_norms");
-    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)6), ATTN_INVALID_ARGUMENT, "naming|6");
-    REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT, "other.");
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED,
+            "config.post_norms is set; expected 0, as these names have no norms behind sublayers");
+    other.cross = 1, other.post_norms = 0;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED,
+            "config.cross is set; expected 0, as these names have no cross-attention");
+    other.cross = 0, other.gated = 1;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_BERT), ATTN_UNSUPPORTED,
+            "config.gated is set; expected 0, as these names have no gate");
+    other = config, other.norm = ATTN_NORM_RMS;
+    REFUSES(m, attn_block_load(&block, &other, weights, "p.", ATTN_NAMING_TORCH), ATTN_UNSUPPORTED,
+            ".bias is in the weights; expected none with ATTN_NORM_RMS");
+    REFUSES(m, attn_block_load(&block, &config, weights, "p.", (attn_naming)6), ATTN_INVALID_ARGUMENT,
+            "naming is 6; expected an attn_naming");
+    REFUSES(m, attn_block_load(&block, &config, weights, "other.", ATTN_NAMING_TORCH), ATTN_INVALID_ARGUMENT,
+            "the set of weights has no tensor 'other.self_attn.in_proj_weight'; the nearest");
     LOAD_REFUSES(c.struct_size = 7, ATTN_INVALID_ARGUMENT, "struct_size|7");
     LOAD_REFUSES(a.struct_size = 9, ATTN_INVALID_ARGUMENT, "config.attention.struct_size|9");
-    LOAD_REFUSES(c.attention = NULL, ATTN_INVALID_ARGUMENT, "config.attention|NULL");
+    LOAD_REFUSES(c.attention = NULL, ATTN_INVALID_ARGUMENT, "config.attention is NULL; expected an attn_mha_config");
     LOAD_REFUSES(a.heads = 0, ATTN_INVALID_ARGUMENT, "heads|0");
     LOAD_REFUSES(a.heads = 3, ANY_ERROR, "8|3");
     LOAD_REFUSES(c.d_ff = -12, ATTN_INVALID_ARGUMENT, "d_ff|-12");
     LOAD_REFUSES(c.d_ff = 0, ATTN_INVALID_ARGUMENT, "d_ff|0");
     LOAD_REFUSES(c.activation = (attn_activation)70, ATTN_INVALID_ARGUMENT, "activation|70");
-    LOAD_REFUSES(c.norm = (attn_norm)2, ATTN_INVALID_ARGUMENT, "norm|2");
+    LOAD_REFUSES(c.norm = (attn_norm)2, ATTN_INVALID_ARGUMENT, "config.norm is 2; expected an attn_norm");
     LOAD_REFUSES(c.eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
     LOAD_REFUSES(c.eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
-    LOAD_REFUSES(c.d_memory = 5, ATTN_INVALID_ARGUMENT, "d_memory|5"); /* only with cross */
-    LOAD_REFUSES(a.d_out = 9, ANY_ERROR, "d_out|9");                   /* residuals need d_model */
-    LOAD_REFUSES(a.d_memory = 9, ANY_ERROR, "d_memory|9");
+    LOAD_REFUSES(c.d_memory = 5, ATTN_INVALID_ARGUMENT,
+                 "config.d_memory is 5; expected 0 without cross"); /* only with cross */
+    LOAD_REFUSES(
+        a.d_out = 9, ANY_ERROR,
+        "config.attention.d_out is 9; expected 0 or d_model, 8, as x is added to it"); /* residuals need d_model */
+    LOAD_REFUSES(a.d_memory = 9, ANY_ERROR, "config.attention.d_memory is 9");
     nn_end_refusals();
     attn_weights_destroy(weights);
     memory_destroy(m);
@@ -447,7 +466,7 @@ static void test_forward_refuses(void **state)
 #define OUT(assignment)            CHANGED(attn_tensor, out, assignment)
 #define RUN(block, xx, oo, inputs) attn_block_forward(block, xx, oo, inputs, NULL, 0)
 #define IN(assignment)             CHANGED(attn_block_inputs, none, assignment)
-    REFUSES(m, RUN(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "block|NULL");
+    REFUSES(m, RUN(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "block is NULL; expected a layer");
     REFUSES(m, RUN(plain, NULL, &out, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, RUN(plain, &x, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, RUN(plain, X(shape[3] = 7), &out, NULL), ATTN_SHAPE_MISMATCH, "x.|7|8");
@@ -459,11 +478,14 @@ static void test_forward_refuses(void **state)
     REFUSES(m, RUN(plain, &x, &out, IN(struct_size = 5)), ATTN_INVALID_ARGUMENT, "struct_size|5");
     REFUSES(m, RUN(plain, &x, &out, IN(num_threads = -1)), ATTN_INVALID_ARGUMENT, "num_threads|-1");
     REFUSES(m, RUN(plain, &x, &out, IN(self = &bad)), ATTN_INVALID_ARGUMENT, "temperature|-1");
-    REFUSES(m, RUN(plain, &x, &out, IN(memory = &mem)), ATTN_INVALID_ARGUMENT, "memory");
+    REFUSES(m, RUN(plain, &x, &out, IN(memory = &mem)), ATTN_INVALID_ARGUMENT,
+            "inputs.memory is set; expected NULL, as this layer has no cross-attention");
     REFUSES(m, RUN(plain, &x, &out, IN(cross_kv = &kv)), ATTN_INVALID_ARGUMENT, "cross_kv");
     REFUSES(m, RUN(plain, &x, &out, IN(cross = &p)), ATTN_INVALID_ARGUMENT, "cross");
-    REFUSES(m, RUN(plain, &x, &out, IN(cached = 3)), ATTN_INVALID_ARGUMENT, "cached|3");
-    REFUSES(m, RUN(plain, &x, &out, IN(rope = ATTN_ROPE_INTERLEAVED)), ATTN_INVALID_ARGUMENT, "rope|1");
+    REFUSES(m, RUN(plain, &x, &out, IN(cached = 3)), ATTN_INVALID_ARGUMENT,
+            "inputs.cached is 3; expected 0 without a cache");
+    REFUSES(m, RUN(plain, &x, &out, IN(rope = ATTN_ROPE_INTERLEAVED)), ATTN_INVALID_ARGUMENT,
+            "inputs.rope is 1; expected 0 without a rotation");
     REFUSES(m, RUN(cross, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "memory");
     REFUSES(m, RUN(cross, &x, &out, IN(memory = WITHIN(attn_tensor, mem, shape[3] = 5))), ATTN_SHAPE_MISMATCH,
             "memory|5|6");
@@ -475,11 +497,38 @@ static void test_forward_refuses(void **state)
             "out|cross_kv");
     attn_block_inputs both = none;
     both.memory = &mem, both.cross_kv = &kv;
-    REFUSES(m, RUN(cross, &x, &out, &both), ATTN_INVALID_ARGUMENT, "memory|cross_kv");
+    REFUSES(m, RUN(cross, &x, &out, &both), ATTN_INVALID_ARGUMENT,
+            "inputs.memory and inputs.cross_kv are both set; expected one of them");
+    REFUSES(m, RUN(plain, &x, &out, IN(kv_layer = 1)), ATTN_INVALID_ARGUMENT,
+            "inputs.kv_layer is 1; expected 0 without a kv_cache");
+    REFUSES(m, RUN(plain, &x, &out, IN(rope = (attn_rope_layout)2)), ATTN_INVALID_ARGUMENT,
+            "inputs.rope is 2; expected an attn_rope_layout");
+    attn_cache_config pages = attn_cache_config_default();
+    attn_cache *kv_cache;
+    attn_block_inputs paged = none;
+    pages.layers = 1, pages.kv_heads = 2, pages.dk = 4, pages.max_tokens = 16, pages.max_sequences = 1;
+    OK(attn_cache_create(&kv_cache, &pages));
+    paged.kv_cache = kv_cache;
+    REFUSES(m, RUN(plain, &x, &out, &paged), ATTN_SHAPE_MISMATCH,
+            "x.shape[0] is 2; expected 1, as sequences follow each other");
+    REFUSES(m, RUN(plain, X(shape[0] = 1), OUT(shape[0] = 1), &paged), ATTN_SHAPE_MISMATCH,
+            "x.shape[2] is 5; expected 0, the tokens of the cache's step");
+    paged.rotation = &table;
+    REFUSES(m, RUN(plain, &x, &out, &paged), ATTN_INVALID_ARGUMENT,
+            "inputs.rotation and inputs.kv_cache are both set; expected one of them");
+    const attn_tensor rotation = table;
+    const attn_rope_tables rope = {ATTN_ROPE_HALF_SPLIT, &rotation, &rotation};
+    attn_params rotated = attn_params_default();
+    attn_block_inputs twice = none;
+    rotated.rope = &rope, twice.self = &rotated, twice.rotation = &table;
+    REFUSES(m, RUN(plain, &x, &out, &twice), ATTN_INVALID_ARGUMENT,
+            "inputs.rotation and inputs.self->rope are both set; expected one of them");
+    attn_cache_destroy(kv_cache);
     attn_block_inputs cached = none;
     cached.self = &p, cached.cache = &cache;
 #define CACHED(assignment) CHANGED(attn_block_inputs, cached, assignment)
-    REFUSES(m, RUN(plain, &x, &out, CACHED(cached = 5)), ANY_ERROR, "cache|9");
+    REFUSES(m, RUN(plain, &x, &out, CACHED(cached = 5)), ANY_ERROR,
+            "inputs.cached is 5; expected 0 to 4, so that the 5 tokens of x fit into the cache of 9");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cached = -1)), ATTN_INVALID_ARGUMENT, "cached|-1");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cached = INT64_MAX)), ANY_ERROR, "cached|9223372036854775807");
     REFUSES(m, RUN(plain, &x, &out, CACHED(cache = WITHIN(attn_tensor, cache, shape[3] = 17))), ATTN_SHAPE_MISMATCH,
@@ -493,10 +542,11 @@ static void test_forward_refuses(void **state)
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, shape[2] = 4))), ATTN_SHAPE_MISMATCH,
             "rotation|4|5");
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, shape[3] = 3))), ATTN_SHAPE_MISMATCH,
-            "rotation|3");
+            "inputs.rotation.shape[3] is 3; expected an even number up to 4, the head size");
     REFUSES(m, RUN(plain, &x, &out, IN(rotation = WITHIN(attn_tensor, table, dtype = ATTN_BF16))), ATTN_UNSUPPORTED,
             "rotation|bf16");
-    REFUSES(m, attn_block_project_memory(plain, &mem, &kv, 0), ANY_ERROR, "cross");
+    REFUSES(m, attn_block_project_memory(plain, &mem, &kv, 0), ANY_ERROR,
+            "block has no cross-attention; expected one made with config.cross");
     REFUSES(m, attn_block_project_memory(cross, NULL, &kv, 0), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, attn_block_project_memory(cross, &mem, CHANGED(attn_tensor, kv, shape[2] = 6), 0), ATTN_SHAPE_MISMATCH,
             "kv|6|7");
@@ -508,6 +558,7 @@ static void test_forward_refuses(void **state)
         REFUSES(m, attn_block_forward(plain, &x, &out, NULL, bytes(m, size), least - 1), ATTN_WORKSPACE_TOO_SMALL,
                 "workspace");
     assert_true(attn_block_workspace_size(plain, INT64_MAX / 2, INT64_MAX / 2, NULL) == SIZE_MAX);
+    assert_true(says("the workspace of this call would exceed 2^63 bytes"));
     nn_end_refusals();
     attn_mha_config sizes = attn_mha_config_default();
     OK(attn_mha_sizes(attn_block_attention(plain), &sizes));

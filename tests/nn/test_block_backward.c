@@ -455,24 +455,26 @@ static void test_wrong_arguments(void **state)
 #define PASS(...)              CHANGED(attn_block_pass, *pass, __VA_ARGS__)
     REFUSES(m, TRAIN(NULL, w, x, pass, &out), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, format = &format), w, x, pass, &out), ATTN_INVALID_ARGUMENT,
-            "config.format is set");
+            "config.format is set; expected NULL: training reads weights as they are given");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, qk_norm = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
-            "config.qk_norm is set");
+            "config.qk_norm is set; expected 0 in training");
     REFUSES(m, TRAIN(CHANGED(attn_block_config, *c, norm_plus_one = 1), w, x, pass, &out), ATTN_UNSUPPORTED,
             "config.norm_plus_one is set");
-    REFUSES(m, TRAIN(c, NULL, x, pass, &out), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, TRAIN(c, NULL, x, pass, &out), ATTN_INVALID_ARGUMENT, "weights is NULL; expected an attn_block_weights");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, self = NULL), x, pass, &out), ATTN_INVALID_ARGUMENT,
-            "weights.self is NULL");
+            "weights.self is NULL; expected an attn_mha_weights");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_down.shape[3]++), x, pass, &out), ATTN_SHAPE_MISMATCH,
             "weights.w_down.shape[3]");
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, w_gate = w->w_up), x, pass, &out), ATTN_INVALID_ARGUMENT,
-            "weights.w_gate has data");
+            "weights.w_gate has data; expected NULL, as this layer has none");
     const attn_mha_weights wrong_cross = *CHANGED(attn_mha_weights, l.block.cross, w_k.shape[2]++);
     REFUSES(m, TRAIN(c, CHANGED(attn_block_weights, *w, cross = &wrong_cross), x, pass, &out), ATTN_SHAPE_MISMATCH,
             "weights.cross->w_k.shape[2]");
     REFUSES(m, TRAIN(c, w, NULL, pass, &out), ATTN_INVALID_ARGUMENT, "x is NULL");
-    REFUSES(m, TRAIN(c, w, x, NULL, &out), ATTN_INVALID_ARGUMENT, "pass.memory is NULL");
-    REFUSES(m, TRAIN(c, w, x, PASS(dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT, "pass.dropout->p is 1");
+    REFUSES(m, TRAIN(c, w, x, NULL, &out), ATTN_INVALID_ARGUMENT,
+            "pass.memory is NULL; expected a tensor, as this layer has cross-attention");
+    REFUSES(m, TRAIN(c, w, x, PASS(dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT,
+            "pass.dropout->p is 1; expected 0 or more and less than 1");
     REFUSES(m, TRAIN(c, w, x, PASS(hidden_dropout = &wrong_dropout), &out), ATTN_INVALID_ARGUMENT,
             "pass.hidden_dropout->p is 1");
     REFUSES(m, TRAIN(c, w, x, PASS(num_threads = -1), &out), ATTN_INVALID_ARGUMENT, "num_threads is -1");
@@ -490,7 +492,8 @@ static void test_wrong_arguments(void **state)
             "d_out.shape[2] is 4");
     REFUSES(m, BACKWARD(c, w, x, pass, d, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
     const attn_block_gradients none = attn_block_gradients_default();
-    REFUSES(m, BACKWARD(c, w, x, pass, d, &none), ATTN_INVALID_ARGUMENT, "gradients has nothing to write");
+    REFUSES(m, BACKWARD(c, w, x, pass, d, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has nothing to write; expected x, memory, weights, self_options or cross_options");
     REFUSES(m, BACKWARD(c, w, x, pass, d, CHANGED(attn_block_gradients, *g, x = x)), ATTN_INVALID_ARGUMENT,
             "gradients.x|overlaps x");
     attn_block_gradients narrow_sums = *CHANGED(attn_block_gradients, *g, memory = &narrow);
@@ -510,7 +513,8 @@ static void test_wrong_arguments(void **state)
     attn_block_config plain = *c;
     plain.cross = 0;
     plain.d_memory = 0;
-    REFUSES(m, BACKWARD(&plain, w, x, pass, d, g), ATTN_INVALID_ARGUMENT, "pass.cross is set");
+    REFUSES(m, BACKWARD(&plain, w, x, pass, d, g), ATTN_INVALID_ARGUMENT,
+            "pass.cross is set; expected NULL, as this layer has no cross-attention");
     assert_true(attn_block_kept_size(NULL, ATTN_F32, 1, 1, 0) == SIZE_MAX);
     assert_true(attn_block_kept_size(c, ATTN_I8, 1, 1, 0) == SIZE_MAX);
     assert_true(attn_block_kept_size(c, ATTN_F32, INT64_MAX, 2, 2) == SIZE_MAX);

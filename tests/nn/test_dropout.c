@@ -68,7 +68,8 @@ static void test_drop_refuses(void **state)
     static const float wrong[] = {1, -0.25f, NAN, INFINITY};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         dropout.p = wrong[i];
-        REFUSES(m, attn_drop_activations(&dropout, &x, &out, 0), ATTN_INVALID_ARGUMENT, "dropout->p is ");
+        REFUSES(m, attn_drop_activations(&dropout, &x, &out, 0), ATTN_INVALID_ARGUMENT,
+                "dropout->p is |; expected 0 or more and less than 1");
     }
     nn_end_refusals();
     memory_destroy(m);

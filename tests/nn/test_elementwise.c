@@ -458,10 +458,11 @@ static void test_refuses(void **state)
 #define G(assignment)                   CHANGED(attn_tensor, g, assignment)
 #define B(assignment)                   CHANGED(attn_tensor, b, assignment)
     const attn_norm layer = ATTN_NORM_LAYER, rms = ATTN_NORM_RMS;
-    REFUSES(m, NORM((attn_norm)2, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "norm|2");
+    REFUSES(m, NORM((attn_norm)2, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "norm is 2; expected an attn_norm");
     REFUSES(m, NORM(layer, NULL, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
-    REFUSES(m, NORM(rms, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT, "beta");
+    REFUSES(m, NORM(rms, &x, &g, &b, 0.1f, &out), ATTN_INVALID_ARGUMENT,
+            "beta is set; expected NULL with ATTN_NORM_RMS");
     REFUSES(m, NORM(layer, &x, &g, &b, -0.5f, &out), ATTN_INVALID_ARGUMENT, "eps|-0.5");
     REFUSES(m, NORM(layer, &x, &g, &b, NAN, &out), ATTN_INVALID_ARGUMENT, "eps|nan");
     REFUSES(m, NORM(layer, &x, &g, &b, INFINITY, &out), ATTN_INVALID_ARGUMENT, "eps|inf");
@@ -481,7 +482,8 @@ static void test_refuses(void **state)
     REFUSES(m, NORM(layer, &x, &g, &b, 0.1f, OUT(data = (float *)x.data + 8)), ATTN_INVALID_ARGUMENT, "out|x");
     REFUSES(m, attn_normalise(layer, &x, &g, &b, 0.1f, &out, -4), ATTN_INVALID_ARGUMENT, "num_threads|-4");
 
-    REFUSES(m, attn_activate((attn_activation)9, &x, &out, 0), ATTN_INVALID_ARGUMENT, "activation|9");
+    REFUSES(m, attn_activate((attn_activation)9, &x, &out, 0), ATTN_INVALID_ARGUMENT,
+            "activation is 9; expected an attn_activation");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, NULL, &out, 0), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, &x, NULL, 0), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, attn_activate(ATTN_ACTIVATION_TANH, &x, OUT(shape[2] = 4), 0), ATTN_SHAPE_MISMATCH, "out|4|5");
@@ -506,7 +508,7 @@ static void test_refuses(void **state)
 #define EMBED(tt, ii, scale, oo) attn_embed(tt, ii, scale, 0, oo, 0)
 #define TABLE(assignment)        CHANGED(attn_tensor, table, assignment)
     REFUSES(m, EMBED(NULL, ids, 1, &out), ATTN_INVALID_ARGUMENT, "table|NULL");
-    REFUSES(m, EMBED(&table, NULL, 1, &out), ATTN_INVALID_ARGUMENT, "ids|NULL");
+    REFUSES(m, EMBED(&table, NULL, 1, &out), ATTN_INVALID_ARGUMENT, "ids is NULL; expected 10 row numbers");
     REFUSES(m, EMBED(&table, ids, 1, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, EMBED(&table, ids, NAN, &out), ATTN_INVALID_ARGUMENT, "scale|nan");
     REFUSES(m, EMBED(&table, ids, INFINITY, &out), ATTN_INVALID_ARGUMENT, "scale|inf");
@@ -517,7 +519,7 @@ static void test_refuses(void **state)
     REFUSES(m, EMBED(&table, ids, 1, OUT(dtype = ATTN_I8)), ATTN_UNSUPPORTED, "out|i8");
     REFUSES(m, EMBED(&table, ids, 1, OUT(data = table.data)), ATTN_INVALID_ARGUMENT, "out|table");
     ids[9] = 6;
-    REFUSES(m, EMBED(&table, ids, 1, &out), ATTN_INVALID_ARGUMENT, "ids[9]|6|5");
+    REFUSES(m, EMBED(&table, ids, 1, &out), ATTN_INVALID_ARGUMENT, "ids[9] is 6; expected 0 to 5, the rows of table");
     ids[9] = 0, ids[3] = -1;
     REFUSES(m, EMBED(&table, ids, 1, &out), ATTN_INVALID_ARGUMENT, "ids[3]|-1");
     ids[3] = 0;
@@ -526,8 +528,9 @@ static void test_refuses(void **state)
     REFUSES(m, attn_sinusoidal(NULL, -1, 4, out.data), ATTN_INVALID_ARGUMENT, "num|-1");
     REFUSES(m, attn_sinusoidal(NULL, 1, 0, out.data), ATTN_INVALID_ARGUMENT, "channels|0");
     REFUSES(m, attn_sinusoidal(NULL, 1, -8, out.data), ATTN_INVALID_ARGUMENT, "channels|-8");
-    REFUSES(m, attn_sinusoidal(NULL, 1, 4, NULL), ATTN_INVALID_ARGUMENT, "table|NULL");
-    REFUSES(m, attn_sinusoidal(NULL, INT64_MAX / 4, 8, out.data), ATTN_SIZE_OVERFLOW, "table|2305843009213693951");
+    REFUSES(m, attn_sinusoidal(NULL, 1, 4, NULL), ATTN_INVALID_ARGUMENT, "table is NULL; expected 1 x 4 floats");
+    REFUSES(m, attn_sinusoidal(NULL, INT64_MAX / 4, 8, out.data), ATTN_SIZE_OVERFLOW,
+            "table has 2305843009213693951 x 8 x 1 entries of 4 bytes");
     nn_end_refusals();
     memory_destroy(m);
 }

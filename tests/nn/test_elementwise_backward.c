@@ -478,11 +478,11 @@ static void test_wrong_arguments(void **state)
     NORM((attn_norm)7, &x, NULL, 0, &d, &all, "norm is 7");
     NORM(ATTN_NORM_LAYER, NULL, NULL, 0, &d, &all, "x is NULL");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, NULL, &all, "d_out is NULL");
-    NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, NULL, "gradients is NULL");
+    NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, NULL, "gradients is NULL; expected where to put gradients");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, &none, "gradients.x, gamma and beta are NULL");
-    NORM(ATTN_NORM_LAYER, &x, NULL, -1, &d, &all, "eps is -1");
+    NORM(ATTN_NORM_LAYER, &x, NULL, -1, &d, &all, "eps is -1; expected a finite number, 0 or more");
     NORM(ATTN_NORM_LAYER, &x, TENSOR(sum, shape[3] = 4), 0, &d, &all, "gamma.shape[3] is 4");
-    NORM(ATTN_NORM_RMS, &x, NULL, 0, &d, &all, "gradients.beta is set");
+    NORM(ATTN_NORM_RMS, &x, NULL, 0, &d, &all, "gradients.beta is set; expected NULL with ATTN_NORM_RMS");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, GRADIENTS(gamma = WITHIN(attn_tensor, sum, dtype = ATTN_BF16)),
          "gradients.gamma|bf16");
     NORM(ATTN_NORM_LAYER, &x, NULL, 0, &d, GRADIENTS(beta = &sum), "gradients.beta|gradients.gamma");
@@ -495,7 +495,7 @@ static void test_wrong_arguments(void **state)
     EMBED(NULL, 0, &d, &table, 0, "ids is NULL");
     EMBED(ids, 0, NULL, &table, 0, "d_out is NULL");
     EMBED(ids, 0, &d, NULL, 0, "d_table is NULL");
-    EMBED(ids, INFINITY, &d, &table, 0, "scale is inf");
+    EMBED(ids, INFINITY, &d, &table, 0, "scale is inf; expected a finite number");
     EMBED(ids, 0, &d, TENSOR(table, shape[2] = 3), 0, "ids[3] is 3");
     EMBED(ids, 0, &d, TENSOR(table, dtype = ATTN_F16), 0, "d_table|f16");
     EMBED(ids, 0, &d, TENSOR(table, stride[2] = 0), 0, "d_table|stride");

@@ -416,10 +416,13 @@ static void test_bad_files(void **state)
         {", \"architectures\": [\"T5ForTokenClassification\"]",
          "'architectures'|T5ForTokenClassification|T5EncoderModel|T5Model|T5ForConditionalGeneration",
          ATTN_UNSUPPORTED},
-        {", \"feed_forward_proj\": \"gated-mish\"", "'feed_forward_proj'|'gated-mish'", ATTN_UNSUPPORTED},
+        {", \"feed_forward_proj\": \"gated-mish\"",
+         "/config.json: 'feed_forward_proj' is 'gated-mish'; expected relu, silu, gated-relu, gated-silu or gated-gelu",
+         ATTN_UNSUPPORTED},
         {", \"feed_forward_proj\": \"gated-relu\"", "encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
          ATTN_INVALID_ARGUMENT},
-        {", \"scale_decoder_outputs\": 1", "'scale_decoder_outputs'|1", ATTN_INVALID_FILE},
+        {", \"scale_decoder_outputs\": 1", "/config.json: 'scale_decoder_outputs' is 1; expected true or false",
+         ATTN_INVALID_FILE},
     };
     attn_model *model;
     for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
@@ -437,9 +440,9 @@ static void test_bad_files(void **state)
          "'relative_attention_max_distance'|4|half", ATTN_UNSUPPORTED},
         {"\"relative_attention_num_buckets\": 8}", "decoder.block.1.", ATTN_INVALID_ARGUMENT},
         {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"decoder_start_token_id\": 9}",
-         "'decoder_start_token_id'|9|8", ATTN_INVALID_FILE},
-        {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"pad_token_id\": -1}", "'pad_token_id'|-1",
-         ATTN_INVALID_FILE},
+         "/config.json: 'decoder_start_token_id' is 9; expected 0 to 8", ATTN_INVALID_FILE},
+        {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"pad_token_id\": -1}",
+         "/config.json: 'pad_token_id' is -1; expected a whole number of 0 or more", ATTN_INVALID_FILE},
     };
     for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         char text[1024];
@@ -473,7 +476,8 @@ static void test_bad_files(void **state)
     const attn_tensor *shared = named_tensor(n, "", "shared.weight");
     named_add(n, m, ATTN_F32, WORDS, D, 1, 0, "", "decoder.embed_tokens.weight");
     model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "decoder.embed_tokens.weight|embedding");
+    refuses_folder(&folder, ATTN_UNSUPPORTED,
+                   ": decoder.embed_tokens.weight is not the embedding again; expected one for both stacks");
     n->tensors[n->num - 1].data = shared->data;
     model_folder_weights(&folder, "model.safetensors", n, m);
     OK(attn_model_open(&model, folder.path, NULL));
@@ -498,13 +502,18 @@ static void test_bad_memory(void **state)
     const attn_tensor hidden = normal(s.m, 1, offsets[SOURCES], D), narrow = normal(s.m, 1, offsets[SOURCES], D - 1),
                       logits = place_dense(s.m, 1, 1, SOURCES, WORDS);
     OK(attn_model_open(&encoder, bert.path, NULL));
-    REFUSES(s.m, attn_model_memory_create(NULL, s.model), ATTN_INVALID_ARGUMENT, "memory|NULL");
-    REFUSES(s.m, attn_model_memory_create(&memory, NULL), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(s.m, attn_model_memory_create(NULL, s.model), ATTN_INVALID_ARGUMENT,
+            "memory is NULL; expected where to put the memory");
+    REFUSES(s.m, attn_model_memory_create(&memory, NULL), ATTN_INVALID_ARGUMENT, "model is NULL; expected a model");
     assert_null(memory);
-    REFUSES(s.m, attn_model_memory_create(&memory, encoder), ATTN_INVALID_ARGUMENT, "bert|encoder-decoder");
-    REFUSES(s.m, attn_model_memory_add(NULL, &batch, NULL, sources), ATTN_INVALID_ARGUMENT, "memory|NULL");
-    REFUSES(s.m, attn_model_memory_add(s.memory, NULL, NULL, sources), ATTN_INVALID_ARGUMENT, "batch|NULL");
-    REFUSES(s.m, attn_model_memory_add(s.memory, &batch, NULL, NULL), ATTN_INVALID_ARGUMENT, "sources|NULL|3");
+    REFUSES(s.m, attn_model_memory_create(&memory, encoder), ATTN_INVALID_ARGUMENT,
+            "model is bert; expected an encoder-decoder");
+    REFUSES(s.m, attn_model_memory_add(NULL, &batch, NULL, sources), ATTN_INVALID_ARGUMENT,
+            "memory is NULL; expected one of attn_model_memory_create()");
+    REFUSES(s.m, attn_model_memory_add(s.memory, NULL, NULL, sources), ATTN_INVALID_ARGUMENT,
+            "batch is NULL; expected an attn_model_batch");
+    REFUSES(s.m, attn_model_memory_add(s.memory, &batch, NULL, NULL), ATTN_INVALID_ARGUMENT,
+            "sources is NULL; expected room for 3 numbers");
     REFUSES(s.m, attn_model_memory_add(s.memory, &batch, &narrow, sources), ATTN_SHAPE_MISMATCH, "hidden|7|8");
     batch.num_sequences = 2;
     REFUSES(s.m, attn_model_memory_add(s.memory, &batch, &hidden, sources), ATTN_SHAPE_MISMATCH, "hidden|21|20");
@@ -514,7 +523,8 @@ static void test_bad_memory(void **state)
     batch.num_sequences = 1;
     REFUSES(s.m, attn_model_memory_add(s.memory, &batch, NULL, sources), ATTN_INVALID_ARGUMENT, "ids[2]|9");
     REFUSES(s.m, attn_model_memory_remove(NULL, 0), ATTN_INVALID_ARGUMENT, "memory|NULL");
-    REFUSES(s.m, attn_model_memory_remove(s.memory, 3), ATTN_INVALID_ARGUMENT, "source|3");
+    REFUSES(s.m, attn_model_memory_remove(s.memory, 3), ATTN_INVALID_ARGUMENT,
+            "source is 3; expected one that the memory has");
     REFUSES(s.m, attn_model_memory_remove(s.memory, -1), ATTN_INVALID_ARGUMENT, "source|-1");
     assert_int_equal(attn_model_memory_length(NULL, 0), -1);
     assert_int_equal(attn_model_memory_length(s.memory, 3), -1);
@@ -555,27 +565,29 @@ static void test_bad_steps(void **state)
     tokens.ids = ids, tokens.sources = sources;
     outputs.logits = &logits;
 #define BAD(cache, status, words) REFUSES(s.m, attn_model_step(s.model, cache, &tokens, &outputs), status, words)
-    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.memory|NULL");
+    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.memory is NULL; expected one of this model");
     tokens.memory = other.memory;
     BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.memory|another");
     tokens.memory = s.memory;
-    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources[1]|7");
+    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources[1] is 7; expected a source that tokens.memory has");
     tokens.sources = NULL;
-    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources|NULL|2");
+    BAD(s.cache, ATTN_INVALID_ARGUMENT, "tokens.sources is NULL; expected 2 numbers");
     sources[1] = s.sources[2];
     tokens.sources = sources;
     tokens.tree = &tree;
-    BAD(s.cache, ATTN_UNSUPPORTED, "tokens.tree");
+    BAD(s.cache, ATTN_UNSUPPORTED, "tokens.tree is set; expected NULL, as this model's biases follow from places");
     tokens.tree = NULL;
-    BAD(NULL, ATTN_INVALID_ARGUMENT, "cache|NULL");
-    REFUSES(s.m, attn_model_step(decoder, s.cache, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "tokens.memory|llama");
+    BAD(NULL, ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()");
+    REFUSES(s.m, attn_model_step(decoder, s.cache, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
+            "tokens.memory is set; expected NULL, as llama has no encoder");
     tokens.memory = NULL;
     REFUSES(s.m, attn_model_step(decoder, s.cache, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "tokens.sources|llama");
     tokens.memory = s.memory;
     for (int i = 0; i < 2; i++)
         OK(attn_cache_truncate(s.cache, sequences[i], 0));
     OK(attn_cache_step(s.cache, 2, sequences, counts, moved));
-    BAD(s.cache, ATTN_UNSUPPORTED, "token 2|position 1|0");
+    BAD(s.cache, ATTN_UNSUPPORTED,
+        "token 2 of the cache's step has position 1; expected 0, its place, from which this model's biases follow");
 #undef BAD
     nn_end_refusals();
     attn_model_close(decoder);

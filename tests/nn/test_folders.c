@@ -369,13 +369,17 @@ static void test_index(void **state)
                 " \"c\": \"two.safetensors\"}}",
                 NULL);
     check_index(&folder, "{\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"one.safetensors\"}}",
-                "one.safetensors|'c'|index.json");
+                "/one.safetensors has no tensor 'c'; expected it there, as |/model.safetensors.index.json says");
     check_index(&folder, "{\"weight_map\": {\"a\": \"three.safetensors\"}}", "three.safetensors|cannot open");
-    check_index(&folder, "{\"weight_map\": {\"a\": \"../one.safetensors\"}}", "index.json|'../one.safetensors'|folder");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"../one.safetensors\"}}",
+                "/model.safetensors.index.json: 'weight_map' names the file '../one.safetensors'; expected one in the "
+                "index's folder");
     check_index(&folder, "{\"weight_map\": {\"a\": \"\"}}", "index.json|''|folder");
-    check_index(&folder, "{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}", "safetensors files");
-    check_index(&folder, "{\"weight_map\": {\"a\": 1}}", "index.json|'a'");
-    check_index(&folder, "{\"weight_map\": {}}", "'weight_map'|empty");
+    check_index(&folder, "{\"weight_map\": {\"a\": \"model.safetensors.index.json\"}}",
+                "'weight_map' names 'model.safetensors.index.json'; expected safetensors files");
+    check_index(&folder, "{\"weight_map\": {\"a\": 1}}", "'weight_map' has no file for 'a'; expected the name of one");
+    check_index(&folder, "{\"weight_map\": {}}",
+                "'weight_map' is empty or something else; expected an object with the file of each tensor");
     check_index(&folder, "{\"weight_map\": [1]}", "'weight_map'|something else");
     check_index(&folder, "{}", "'weight_map'|missing");
     check_index(&folder, "[]", "index.json|not a JSON object");
@@ -383,7 +387,7 @@ static void test_index(void **state)
     named_add(two, m, ATTN_F32, 2, 3, 1, 0, "", "b");
     model_folder_weights(&folder, "two.safetensors", two, m);
     check_index(&folder, "{\"weight_map\": {\"a\": \"one.safetensors\", \"c\": \"two.safetensors\"}}",
-                "'b'|one.safetensors|two.safetensors");
+                "tensor 'b' is in |/one.safetensors and in |/two.safetensors; expected it in one of them");
     nn_end_refusals();
     model_folder_remove(&folder);
     memory_destroy(m);
@@ -444,57 +448,74 @@ static void test_bad_files(void **state)
     (void)state;
     struct memory *m = memory_create("folders bad_files", 0);
     struct model_folder folder = model_folder_make();
-    refuses_folder(&folder, ATTN_INVALID_FILE, "has no config.json");
+    refuses_folder(&folder, ATTN_INVALID_FILE, " has no config.json; expected a model's folder");
     write_config(&folder, "{\"model_type\"");
     refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|line 1");
     write_config(&folder, "[1]");
     refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|not a JSON object");
     write_config(&folder, "{}");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|'model_type'|missing");
+    refuses_folder(&folder, ATTN_INVALID_FILE, "/config.json: 'model_type' is missing; expected a text");
     write_config(&folder, "{\"model_type\": \"rwkv\", \"architectures\": [\"RwkvForCausalLM\"]}");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "config.json|'rwkv' (RwkvForCausalLM)|bert, |xlm-roberta");
+    refuses_folder(&folder, ATTN_UNSUPPORTED,
+                   "/config.json: 'model_type' is 'rwkv' (RwkvForCausalLM); expected bert, distilbert, gemma2, gpt2, "
+                   "llama, mistral, mt5, qwen2, qwen3, roberta, t5 or xlm-roberta");
     write_config(&folder, "{\"model_type\": \"rwkv\\n\"}");
     refuses_folder(&folder, ATTN_UNSUPPORTED, "'rwkv?'");
     write_config(&folder, "{\"model_type\": \"bert\"}");
     refuses_folder(&folder, ATTN_INVALID_FILE, "neither|model.safetensors.index.json");
     model_folder_text(&folder, "pytorch_model.bin", "");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "pytorch_model.bin|save_pretrained()");
+    refuses_folder(&folder, ATTN_UNSUPPORTED,
+                   " has its weights in pytorch_model.bin; expected model.safetensors, which save_pretrained()");
     model_folder_drop(&folder, "pytorch_model.bin");
     model_folder_text(&folder, "q4.gguf", "GGUF");
     refuses_folder(&folder, ATTN_UNSUPPORTED, "q4.gguf");
     attn_model *model;
     char path[128];
     snprintf(path, sizeof path, "%s/q4.gguf", folder.path);
-    REFUSES(NULL, attn_model_open(&model, path, NULL), ATTN_UNSUPPORTED, "q4.gguf|is a file|folder");
+    REFUSES(NULL, attn_model_open(&model, path, NULL), ATTN_UNSUPPORTED,
+            "/q4.gguf is a file; expected a folder with config.json and model.safetensors");
     REFUSES(NULL, attn_model_open(&model, "/nonexistent/model", NULL), ATTN_INVALID_FILE, "/nonexistent/model");
-    REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT, "folder|NULL");
-    REFUSES(NULL, attn_model_open(NULL, folder.path, NULL), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT,
+            "folder is NULL; expected the name of a model's folder");
+    REFUSES(NULL, attn_model_open(NULL, folder.path, NULL), ATTN_INVALID_ARGUMENT,
+            "model is NULL; expected where to put the model");
     model_folder_remove(&folder);
 
     /* Weights that do not fit what config.json says, and the other files. */
     folder = model_folder_bert(m);
     attn_model_options options = attn_model_options_default();
     options.pooling = (attn_pooling)7;
-    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.pooling|7");
+    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT,
+            "options.pooling is 7; expected an attn_pooling");
     options.pooling = ATTN_POOLING_NONE, options.normalise = 1;
-    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.normalise|1");
+    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT,
+            "options.normalise is 1; expected 0 without options.pooling");
     options.normalise = 0, options.activations = (attn_dtype)9;
     REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.activations|9");
     static const struct {
         const char *name, *text, *words;
         attn_status status;
     } files[] = {
-        {"modules.json", "{}", "modules.json|array", ATTN_INVALID_FILE},
+        {"modules.json", "{}", "/modules.json is not a JSON array", ATTN_INVALID_FILE},
         {"modules.json", "[", "modules.json|line 1", ATTN_INVALID_FILE},
-        {"modules.json", "[{\"type\": \"a.Transformer\"}]", "modules.json|'path'", ATTN_INVALID_FILE},
-        {"modules.json", "[{\"type\": \"a.Dense\", \"path\": \"2_Dense\"}]", "modules.json|Dense", ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"0\"}]", "modules.json|'0'", ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"\"}]", "modules.json|no Pooling",
-         ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"1\"}]", "/1|no config.json", ATTN_INVALID_FILE},
-        {"sentence_bert_config.json", "{\"max_seq_length\": 7}", "'max_seq_length'|7|6", ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Transformer\"}]",
+         "/modules.json: a module has no 'path'; expected the folder of each", ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Dense\", \"path\": \"2_Dense\"}]",
+         "/modules.json: a module is Dense; expected one Transformer, one Pooling and Normalize", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"0\"}]",
+         "/modules.json: the Transformer is in '0'; expected the model's own folder", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"\"}]",
+         "/modules.json names no Pooling; expected one", ATTN_UNSUPPORTED},
+        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"1\"}]",
+         "/1 has no config.json; expected that of the pooling which modules.json names", ATTN_INVALID_FILE},
+        {"sentence_bert_config.json", "{\"max_seq_length\": 7}",
+         "/sentence_bert_config.json: 'max_seq_length' is 7; expected 1 to 6, the positions of the model",
+         ATTN_INVALID_FILE},
+        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"\"}]",
+         "/config.json names no pooling; expected one of mean, cls, max and lasttoken", ATTN_UNSUPPORTED},
         {"sentence_bert_config.json", "{\"max_seq_length\": 0}", "'max_seq_length'|0", ATTN_INVALID_FILE},
-        {"generation_config.json", "{\"eos_token_id\": [1, 9]}", "generation_config.json|'eos_token_id'|8",
+        {"generation_config.json", "{\"eos_token_id\": [1, 9]}",
+         "/generation_config.json: 'eos_token_id' is an array of something else; expected ids from 0 to 8",
          ATTN_INVALID_FILE},
         {"generation_config.json", "{\"eos_token_id\": \"end\"}", "'eos_token_id'|'end'", ATTN_INVALID_FILE},
         {"config.json", "{\"model_type\": \"bert\"}", "'num_hidden_layers'|missing", ATTN_INVALID_FILE},
@@ -541,22 +562,30 @@ static void test_bad_calls(void **state)
     outputs.hidden = &hidden;
     tokens.ids = ids;
     REFUSES(m, attn_model_encode(NULL, &batch, &outputs), ATTN_INVALID_ARGUMENT, "model|NULL");
-    REFUSES(m, attn_model_encode(decoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "llama|encoder");
-    REFUSES(m, attn_model_encode(encoder, NULL, &outputs), ATTN_INVALID_ARGUMENT, "batch|NULL");
-    REFUSES(m, attn_model_encode(encoder, &batch, NULL), ATTN_INVALID_ARGUMENT, "outputs|NULL");
-    REFUSES(m, attn_model_encode(encoder, &batch, &none), ATTN_INVALID_ARGUMENT, "outputs|at least one");
+    REFUSES(m, attn_model_encode(decoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
+            "model is llama; expected an encoder for attn_model_encode()");
+    REFUSES(m, attn_model_encode(encoder, NULL, &outputs), ATTN_INVALID_ARGUMENT,
+            "batch is NULL; expected an attn_model_batch");
+    REFUSES(m, attn_model_encode(encoder, &batch, NULL), ATTN_INVALID_ARGUMENT,
+            "outputs is NULL; expected an attn_model_outputs");
+    REFUSES(m, attn_model_encode(encoder, &batch, &none), ATTN_INVALID_ARGUMENT,
+            "outputs has no tensors; expected at least one");
     REFUSES(m, attn_model_step(encoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "bert|decoder");
-    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "cache|NULL");
-    REFUSES(m, attn_model_step(decoder, NULL, NULL, &outputs), ATTN_INVALID_ARGUMENT, "tokens|NULL");
+    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
+            "cache is NULL; expected one of attn_cache_create()");
+    REFUSES(m, attn_model_step(decoder, NULL, NULL, &outputs), ATTN_INVALID_ARGUMENT,
+            "tokens is NULL; expected an attn_model_tokens");
     REFUSES(m, attn_model_cache_config(encoder, &config), ATTN_INVALID_ARGUMENT, "bert|decoder");
     REFUSES(m, attn_model_describe(NULL, &info), ATTN_INVALID_ARGUMENT, "model|NULL");
-    REFUSES(m, attn_model_describe(encoder, NULL), ATTN_INVALID_ARGUMENT, "info|NULL");
+    REFUSES(m, attn_model_describe(encoder, NULL), ATTN_INVALID_ARGUMENT, "info is NULL; expected an attn_model_info");
     outputs.states = states;
     REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.hidden|outputs.states[1]");
     outputs.states = NULL;
     outputs.pooled = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.pooled|BertModel|pooler");
-    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "outputs.pooled|decoder");
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
+            "outputs.pooled is set; expected NULL, as this model, BertModel, has no pooler");
+    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
+            "outputs.pooled is set; expected NULL for a decoder");
     outputs.pooled = NULL, outputs.embeddings = &rows;
     REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.embeddings|modules.json");
     outputs.embeddings = NULL, outputs.logits = &rows;
@@ -576,7 +605,8 @@ static void test_bad_calls(void **state)
     OK(attn_model_open(&encoder, folders[0].path, &options));
     batch.offsets = offsets;
     outputs.embeddings = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "batch.offsets|sequence 1");
+    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
+            "batch.offsets has no tokens for sequence 1; expected some, as outputs.embeddings is made of one of them");
     nn_end_refusals();
     attn_model_close(encoder);
     attn_model_close(decoder);

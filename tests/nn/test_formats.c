@@ -357,7 +357,9 @@ static void test_refuses(void **state)
     } wrong[] = {
         {{.struct_size = 3}, ATTN_INVALID_ARGUMENT, "format.struct_size|3"},
         {{sizeof *formats, (attn_weight_format)9, ATTN_MULTIPLY_F32, 0, NULL}, ATTN_INVALID_ARGUMENT, "weights|9"},
-        {{sizeof *formats, ATTN_WEIGHTS_BF16, (attn_multiply)7, 0, NULL}, ATTN_INVALID_ARGUMENT, "multiply|7"},
+        {{sizeof *formats, ATTN_WEIGHTS_BF16, (attn_multiply)7, 0, NULL},
+         ATTN_INVALID_ARGUMENT,
+         "format.multiply is 7; expected an attn_multiply"},
         {{sizeof *formats, ATTN_WEIGHTS_AS_GIVEN, ATTN_MULTIPLY_BF16, 0, NULL}, ATTN_UNSUPPORTED, "multiply|bf16"},
         {{sizeof *formats, ATTN_WEIGHTS_F32, ATTN_MULTIPLY_INT8, 0, NULL}, ATTN_UNSUPPORTED, "multiply|int8"},
         {{sizeof *formats, ATTN_WEIGHTS_INT8, ATTN_MULTIPLY_F32, 7, NULL}, ATTN_INVALID_ARGUMENT, "group|7"},
@@ -380,7 +382,7 @@ static void test_refuses(void **state)
             ATTN_UNSUPPORTED, "config.activations|i8|f32, bf16 or f16");
     REFUSES(m,
             attn_bert_load(&bert, CHANGED(attn_bert_config, good.bert, activations = (attn_dtype)77), weights, "bert."),
-            ATTN_INVALID_ARGUMENT, "config.activations|77");
+            ATTN_INVALID_ARGUMENT, "config.activations is 77; expected ATTN_F32, ATTN_BF16 or ATTN_F16");
     REFUSES(m, attn_llama_load(&llama, CHANGED(attn_llama_config, good.llama, activations = ATTN_U8), sets.weights[1]),
             ATTN_UNSUPPORTED, "config.activations|u8");
     REFUSES(m,

@@ -327,7 +327,7 @@ static void test_create_refuses(void **state)
     REFUSES(m, attn_linear_create(&linear, 0, w, b), ATTN_INVALID_ARGUMENT, "num_parts|0");
     assert_null(linear);
     REFUSES(m, attn_linear_create(&linear, -3, w, b), ATTN_INVALID_ARGUMENT, "num_parts|-3");
-    REFUSES(m, attn_linear_create(&linear, 2, NULL, b), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(m, attn_linear_create(&linear, 2, NULL, b), ATTN_INVALID_ARGUMENT, "weights is NULL; expected 2 matrices");
     CREATE_REFUSES(weights[1], data = NULL, ATTN_INVALID_ARGUMENT, "weights[1]|NULL");
     CREATE_REFUSES(weights[0], dtype = ATTN_I8, ATTN_UNSUPPORTED, "weights[0]|i8");
     CREATE_REFUSES(weights[1], dtype = (attn_dtype)99, ATTN_INVALID_ARGUMENT, "weights[1]|99");
@@ -371,10 +371,11 @@ static void test_forward_refuses(void **state)
 #define FORWARD(linear, x_arg, out_arg, options) attn_linear_forward(linear, x_arg, out_arg, options)
 #define X(assignment)                            CHANGED(attn_tensor, x, assignment)
 #define OUT(assignment)                          CHANGED(attn_tensor, out, assignment)
-    REFUSES(m, FORWARD(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "linear|NULL");
+    REFUSES(m, FORWARD(NULL, &x, &out, NULL), ATTN_INVALID_ARGUMENT, "linear is NULL; expected a layer");
     REFUSES(m, FORWARD(l.linear, NULL, &out, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, FORWARD(l.linear, &x, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
-    REFUSES(m, FORWARD(two.linear, &x, &out, NULL), ANY_ERROR, "2");
+    REFUSES(m, FORWARD(two.linear, &x, &out, NULL), ANY_ERROR,
+            "linear has 2 parts; expected 1, or a call of attn_linear_forward_parts()");
     REFUSES(m, FORWARD(l.linear, X(data = NULL), &out, NULL), ATTN_INVALID_ARGUMENT, "x.|NULL");
     REFUSES(m, FORWARD(l.linear, &x, OUT(data = NULL), NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, FORWARD(l.linear, X(dtype = ATTN_I8), &out, NULL), ATTN_UNSUPPORTED, "x.|i8");
@@ -407,8 +408,10 @@ static void test_forward_refuses(void **state)
     REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(data = NULL)), ATTN_INVALID_ARGUMENT, "residual|NULL");
     REFUSES(m, FORWARD(l.linear, &x, &out, RESIDUAL(stride[3] = 2)), ATTN_INVALID_ARGUMENT, "residual|2");
     o.residual = &r;
-    REFUSES(m, attn_linear_forward_parts(two.linear, &x, outs, &o), ANY_ERROR, "residual");
-    REFUSES(m, attn_linear_forward_parts(two.linear, &x, NULL, NULL), ATTN_INVALID_ARGUMENT, "outs|NULL");
+    REFUSES(m, attn_linear_forward_parts(two.linear, &x, outs, &o), ANY_ERROR,
+            "options.residual is set; expected NULL with several parts");
+    REFUSES(m, attn_linear_forward_parts(two.linear, &x, NULL, NULL), ATTN_INVALID_ARGUMENT,
+            "outs is NULL; expected 2 tensors");
     REFUSES(m, attn_linear_forward_parts(NULL, &x, outs, NULL), ATTN_INVALID_ARGUMENT, "linear|NULL");
     outs[1] = CHANGED(attn_tensor, out5, shape[3] = 6);
     REFUSES(m, attn_linear_forward_parts(two.linear, &x, outs, NULL), ATTN_SHAPE_MISMATCH, "outs[1]|6|5");

@@ -253,7 +253,7 @@ static void test_executors(void **state)
     executor.num_threads = 0;
     memory_seal(m);
     REFUSES(m, attn_linear_backward(&weights, &x, &d_out, &gradients, NULL, 0), ATTN_INVALID_ARGUMENT,
-            "gradients.executor.num_threads is 0");
+            "gradients.executor.num_threads is 0; expected 1 or more");
     const attn_tensor narrow = place_rows_of(m, ATTN_BF16, d_out.shape[0], d_out.shape[2], weights.shape[3]);
     gradients.executor = NULL;
     gradients.x = &narrow;
@@ -313,7 +313,7 @@ static void test_wrong_arguments(void **state)
     WRONG(&w, NULL, &d, &all, "x is NULL");
     WRONG(&w, &x, NULL, &all, "d_out is NULL");
     WRONG(&w, &x, &d, NULL, "gradients is NULL");
-    WRONG(&w, &x, &d, &none, "gradients has no tensor");
+    WRONG(&w, &x, &d, &none, "gradients has no tensor; expected x, weights or bias");
     WRONG(&w, CHANGED(attn_tensor, x, shape[3] = 3), &d, &all, "x.shape[3] is 3");
     WRONG(&w, CHANGED(attn_tensor, x, shape[2] = 2), &d, &all, "x.shape[2] is 2");
     WRONG(&w, &x, CHANGED(attn_tensor, d, shape[3] = 4), &all, "d_out.shape[3] is 4");

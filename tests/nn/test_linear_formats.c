@@ -520,13 +520,17 @@ static void test_refuses(void **state)
         REFUSES(m, attn_linear_quantize(&linear, &f, 2, w, NULL), status, words);                                      \
         assert_null(linear);                                                                                           \
     } while (0)
-    REFUSES(m, attn_linear_quantize(NULL, NULL, 1, w, NULL), ATTN_INVALID_ARGUMENT, "linear|NULL");
-    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.weights|5", .weights = (attn_weight_format)5);
+    REFUSES(m, attn_linear_quantize(NULL, NULL, 1, w, NULL), ATTN_INVALID_ARGUMENT,
+            "linear is NULL; expected where to put the layer");
+    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.weights is 5; expected an attn_weight_format",
+                     .weights = (attn_weight_format)5);
     QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.multiply|-1", .multiply = (attn_multiply)-1);
     QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.group|16|32, 64 or 128", .weights = ATTN_WEIGHTS_INT8, .group = 16);
-    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.group|64|int4", .weights = ATTN_WEIGHTS_INT4, .group = 64);
-    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.group|32|bf16", .weights = ATTN_WEIGHTS_BF16, .group = 32);
-    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.isa|sse9|scalar", .isa = "sse9");
+    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.group is 64; expected 0 or 32 with weights in int4",
+                     .weights = ATTN_WEIGHTS_INT4, .group = 64);
+    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.group is 32; expected 0 with weights in bf16",
+                     .weights = ATTN_WEIGHTS_BF16, .group = 32);
+    QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.isa is 'sse9'; expected NULL or one of scalar", .isa = "sse9");
     QUANTIZE_REFUSES(ATTN_UNSUPPORTED, "format.multiply is int8|f32 or bf16|in bf16", .weights = ATTN_WEIGHTS_BF16,
                      .multiply = ATTN_MULTIPLY_INT8);
     QUANTIZE_REFUSES(ATTN_UNSUPPORTED, "format.multiply is int8|as given", .multiply = ATTN_MULTIPLY_INT8);
@@ -548,7 +552,8 @@ static void test_refuses(void **state)
     wide.shape[3] = ATTN_MULTIPLY_INT8_INPUTS + 1, wide.stride[3] = wide.stride[2] = 0;
     const attn_linear_format f = {
         .struct_size = sizeof f, .weights = ATTN_WEIGHTS_INT8, .multiply = ATTN_MULTIPLY_INT8};
-    REFUSES(m, attn_linear_quantize(&linear, &f, 1, &wide, NULL), ATTN_UNSUPPORTED, "weights[0]|131073|131072");
+    REFUSES(m, attn_linear_quantize(&linear, &f, 1, &wide, NULL), ATTN_UNSUPPORTED,
+            "weights[0].shape[3] is 131073; expected at most 131072");
     nn_end_refusals();
     memory_destroy(m);
 }

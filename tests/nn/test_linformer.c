@@ -350,7 +350,7 @@ static void test_tensors_refused(void **state)
     TRY(NULL, &o.k, &o.v, &o.e, &o.f, &o.out, ATTN_INVALID_ARGUMENT, "q is NULL");
     TRY(&o.q, NULL, &o.v, &o.e, &o.f, &o.out, ATTN_INVALID_ARGUMENT, "k is NULL");
     TRY(&o.q, &o.k, NULL, &o.e, &o.f, &o.out, ATTN_INVALID_ARGUMENT, "v is NULL");
-    TRY(&o.q, &o.k, &o.v, NULL, &o.f, &o.out, ATTN_INVALID_ARGUMENT, "e is NULL");
+    TRY(&o.q, &o.k, &o.v, NULL, &o.f, &o.out, ATTN_INVALID_ARGUMENT, "e is NULL; expected a tensor");
     TRY(&o.q, &o.k, &o.v, &o.e, &o.f, NULL, ATTN_INVALID_ARGUMENT, "out is NULL");
     /* Projections of a wrong length, rank or number of heads. */
     TRY(&o.q, &o.k, &o.v, T(e, shape[3] = 6), &o.f, &o.out, ATTN_SHAPE_MISMATCH, "e.shape[3] is 6|7|tokens of k");
@@ -358,11 +358,14 @@ static void test_tensors_refused(void **state)
     TRY(&o.q, &o.k, &o.v, &o.e, T(f, shape[2] = 4), &o.out, ATTN_SHAPE_MISMATCH, "f.shape[2] is 4|5|rows of e");
     TRY(&o.q, &o.k, &o.v, T(e, shape[1] = 4), &o.f, &o.out, ATTN_SHAPE_MISMATCH, "e.shape[1] is 4|1 or 2");
     TRY(&o.q, &o.k, &o.v, &o.e, T(f, shape[1] = 3), &o.out, ATTN_SHAPE_MISMATCH, "f.shape[1] is 3|1 or 2");
-    TRY(&o.q, &o.k, &o.v, T(e, shape[0] = 2), &o.f, &o.out, ATTN_SHAPE_MISMATCH, "e.shape[0] is 2|1");
+    TRY(&o.q, &o.k, &o.v, T(e, shape[0] = 2), &o.f, &o.out, ATTN_SHAPE_MISMATCH,
+        "e.shape[0] is 2; expected 1, as all sequences have the same projection");
     TRY(&o.q, &o.k, &o.v, T(e, dtype = ATTN_I8), &o.f, &o.out, ATTN_UNSUPPORTED, "e.dtype is i8");
     TRY(&o.q, &o.k, &o.v, &o.e, T(f, dtype = ATTN_BOOL), &o.out, ATTN_UNSUPPORTED, "f.dtype is bool");
-    TRY(&o.q, &o.k, &o.v, T(e, data = NULL), &o.f, &o.out, ATTN_INVALID_ARGUMENT, "e.data is NULL");
-    TRY(&o.q, &o.k, &o.v, T(e, shape[2] = -5), &o.f, &o.out, ATTN_INVALID_ARGUMENT, "e.shape[2] is -5");
+    TRY(&o.q, &o.k, &o.v, T(e, data = NULL), &o.f, &o.out, ATTN_INVALID_ARGUMENT,
+        "e.data is NULL; expected 1 x 2 x 5 x 9 elements");
+    TRY(&o.q, &o.k, &o.v, T(e, shape[2] = -5), &o.f, &o.out, ATTN_INVALID_ARGUMENT,
+        "e.shape[2] is -5; expected 0 or more");
     TRY(&o.q, &o.k, &o.v, T(e, stride[2] = INT64_MAX), &o.f, &o.out, ATTN_SIZE_OVERFLOW, "e.stride[2]");
     /* The others. */
     TRY(&o.q, T(k, dtype = ATTN_I8), &o.v, &o.e, &o.f, &o.out, ATTN_UNSUPPORTED, "k.dtype is i8");
@@ -372,11 +375,14 @@ static void test_tensors_refused(void **state)
     TRY(&o.q, &o.k, T(v, stride[3] = 2), &o.e, &o.f, &o.out, ATTN_INVALID_ARGUMENT, "v.stride[3] is 2");
     TRY(&o.q, &o.k, T(v, shape[2] = 6), &o.e, &o.f, &o.out, ATTN_SHAPE_MISMATCH, "v.shape[2] is 6|7");
     TRY(&o.q, &o.k, T(v, shape[1] = 1), &o.e, &o.f, &o.out, ATTN_SHAPE_MISMATCH, "v.shape[1] is 1|2");
-    TRY(&o.q, &o.k, T(v, shape[0] = 1), &o.e, &o.f, &o.out, ATTN_SHAPE_MISMATCH, "v.shape[0] is 1|2");
+    TRY(&o.q, &o.k, T(v, shape[0] = 1), &o.e, &o.f, &o.out, ATTN_SHAPE_MISMATCH,
+        "v.shape[0] is 1; expected 2, the batch of k");
     TRY(T(q, shape[0] = 1), &o.k, &o.v, &o.e, &o.f, &o.out, ATTN_SHAPE_MISMATCH, "k.shape[0] is 2|1");
     TRY(T(q, shape[1] = 3), &o.k, &o.v, &o.e, &o.f, T(out, shape[1] = 3), ATTN_SHAPE_MISMATCH, "q.shape[1] is 3|2");
-    TRY(T(q, shape[3] = 5), &o.k, &o.v, &o.e, &o.f, &o.out, ATTN_SHAPE_MISMATCH, "k.shape[3] is 6|5");
-    TRY(&o.q, &o.k, &o.v, &o.e, &o.f, T(out, shape[3] = 7), ATTN_SHAPE_MISMATCH, "out.shape[3] is 7|8");
+    TRY(T(q, shape[3] = 5), &o.k, &o.v, &o.e, &o.f, &o.out, ATTN_SHAPE_MISMATCH,
+        "k.shape[3] is 6; expected 5, the head size of q");
+    TRY(&o.q, &o.k, &o.v, &o.e, &o.f, T(out, shape[3] = 7), ATTN_SHAPE_MISMATCH,
+        "out.shape[3] is 7; expected 8, the head size of v");
     TRY(&o.q, &o.k, &o.v, &o.e, &o.f, T(out, shape[2] = 2), ATTN_SHAPE_MISMATCH, "out.shape[2] is 2|3");
     TRY(&o.q, &o.k, &o.v, &o.e, &o.f, T(out, stride[2] = 1), ATTN_INVALID_ARGUMENT, "out.stride|overlap");
     /* Outputs that lie on what is read. */
@@ -430,7 +436,8 @@ static void test_options_refused(void **state)
     TRY(block_mask = &blocks, ATTN_UNSUPPORTED, "params.block_mask");
     TRY(segments = &segments, ATTN_UNSUPPORTED, "params.segments");
     TRY(tree = &tree, ATTN_UNSUPPORTED, "params.tree");
-    TRY(mask = &mask, ATTN_UNSUPPORTED, "params.mask is set|sum");
+    TRY(mask = &mask, ATTN_UNSUPPORTED,
+        "params.mask is set; attn_linformer_forward() cannot have it, as a projected key is a sum");
     TRY(alibi_slopes = slopes, ATTN_UNSUPPORTED, "params.alibi_slopes");
     TRY(relative_bias = &bias, ATTN_UNSUPPORTED, "params.relative_bias");
     TRY(disentangled = &terms, ATTN_UNSUPPORTED, "params.disentangled");

@@ -245,7 +245,7 @@ static void test_llama_steps_refuse(void **state)
     const int32_t good[2] = {3, 4};
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "rows[1] is 2; expected 0 to 1",
                  attn_llama_step(l.llama, cache, good, NULL, 2, rows, &logits, 0));
-    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "num_rows is -1",
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "num_rows is -1; expected 0 or more",
                  attn_llama_step(l.llama, cache, good, NULL, -1, rows, &logits, 0));
     STEP_REFUSES(ATTN_SHAPE_MISMATCH, "logits.shape[2] is 2",
                  attn_llama_step(l.llama, cache, good, NULL, 1, rows, &logits, 0));
@@ -290,15 +290,24 @@ static void test_llama_refuses(void **state)
     } while (0)
     LLAMA_REFUSES(config.struct_size = 4, ATTN_INVALID_ARGUMENT, "struct_size|4");
     LLAMA_REFUSES(config.layers = -2, ATTN_INVALID_ARGUMENT, "layers|-2");
-    LLAMA_REFUSES(config.kv_heads = 3, ANY_ERROR, "kv_heads|3|4");
+    LLAMA_REFUSES(config.kv_heads = 3, ANY_ERROR, "config.kv_heads is 3; expected a divisor of the 4 heads");
     LLAMA_REFUSES(config.eps = -1, ATTN_INVALID_ARGUMENT, "eps|-1");
-    LLAMA_REFUSES(rope.pairs = 5, ANY_ERROR, "pairs|5");
+    LLAMA_REFUSES(rope.pairs = 5, ANY_ERROR, "config.rope.pairs is 5; expected 1 to 4, half of the head size");
     LLAMA_REFUSES(rope.struct_size = 6, ATTN_INVALID_ARGUMENT, "config.rope.struct_size|6");
-    LLAMA_REFUSES(rope.base = -1, ATTN_INVALID_ARGUMENT, "base|-1");
+    LLAMA_REFUSES(rope.base = -1, ATTN_INVALID_ARGUMENT, "config.base is -1; expected");
     LLAMA_REFUSES(config.vocabulary = 40, ATTN_SHAPE_MISMATCH, "model.embed_tokens.weight|41|40");
+    attn_llama *none = NULL;
+    attn_weights *whole = named_weights(l.named);
+    l.config = good, l.rope = good_rope;
+    REFUSES(m, attn_llama_load(NULL, &good, whole), ATTN_INVALID_ARGUMENT,
+            "llama is NULL; expected where to put the decoder");
+    REFUSES(m, attn_llama_load(&none, NULL, whole), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected an attn_llama_config");
+    attn_weights_destroy(whole);
     attn_llama_session *s = (attn_llama_session *)m;
-    REFUSES(m, attn_llama_session_create(NULL, l.llama, 2, 8), ATTN_INVALID_ARGUMENT, "session|NULL");
-    REFUSES(m, attn_llama_session_create(&s, NULL, 2, 8), ATTN_INVALID_ARGUMENT, "llama|NULL");
+    REFUSES(m, attn_llama_session_create(NULL, l.llama, 2, 8), ATTN_INVALID_ARGUMENT,
+            "session is NULL; expected where to put the session");
+    REFUSES(m, attn_llama_session_create(&s, NULL, 2, 8), ATTN_INVALID_ARGUMENT, "llama is NULL; expected a decoder");
     assert_null(s);
     REFUSES(m, attn_llama_session_create(&s, l.llama, -2, 8), ATTN_INVALID_ARGUMENT, "batch|-2");
     REFUSES(m, attn_llama_session_create(&s, l.llama, 2, -8), ATTN_INVALID_ARGUMENT, "capacity|-8");
@@ -307,12 +316,15 @@ static void test_llama_refuses(void **state)
     int32_t *ids = random_ids(m, 18, VOCABULARY);
     const attn_tensor last = place_dense(m, 2, 1, 1, VOCABULARY), all = place_dense(m, 2, 1, 5, VOCABULARY);
     memory_seal(m);
-    REFUSES(m, attn_llama_forward(NULL, 5, ids, &last, 0), ATTN_INVALID_ARGUMENT, "session|NULL");
-    REFUSES(m, attn_llama_forward(s, 0, ids, &last, 0), ATTN_INVALID_ARGUMENT, "tokens|0");
+    REFUSES(m, attn_llama_forward(NULL, 5, ids, &last, 0), ATTN_INVALID_ARGUMENT,
+            "session is NULL; expected a session");
+    REFUSES(m, attn_llama_forward(s, 0, ids, &last, 0), ATTN_INVALID_ARGUMENT,
+            "tokens is 0; expected 1 to 8, what the session has room for behind the 0 that it holds");
     REFUSES(m, attn_llama_forward(s, 9, ids, &last, 0), ATTN_INVALID_ARGUMENT, "tokens|9|8");
     REFUSES(m, attn_llama_forward(s, 5, NULL, &last, 0), ATTN_INVALID_ARGUMENT, "ids|NULL");
     REFUSES(m, attn_llama_forward(s, 5, ids, NULL, 0), ATTN_INVALID_ARGUMENT, "logits|NULL");
-    REFUSES(m, attn_llama_forward(s, 4, ids, &all, 0), ATTN_SHAPE_MISMATCH, "logits|5|4");
+    REFUSES(m, attn_llama_forward(s, 4, ids, &all, 0), ATTN_SHAPE_MISMATCH,
+            "logits.shape[2] is 5; expected 1 for the last token, or 4 for all");
     REFUSES(m, attn_llama_forward(s, 5, ids, CHANGED(attn_tensor, all, shape[3] = 40), 0), ATTN_SHAPE_MISMATCH,
             "logits|40|41");
     REFUSES(m, attn_llama_forward(s, 5, ids, CHANGED(attn_tensor, all, shape[0] = 1), 0), ATTN_SHAPE_MISMATCH,
@@ -325,7 +337,8 @@ static void test_llama_refuses(void **state)
     OK(attn_llama_forward(s, 5, ids, &last, 0));
     memory_seal(m);
     REFUSES(m, attn_llama_forward(s, 4, ids, &last, 0), ATTN_INVALID_ARGUMENT, "tokens|4|3");
-    REFUSES(m, attn_llama_session_truncate(s, 6), ATTN_INVALID_ARGUMENT, "length|6|5");
+    REFUSES(m, attn_llama_session_truncate(s, 6), ATTN_INVALID_ARGUMENT,
+            "length is 6; expected 0 to 5, the tokens that the session holds");
     REFUSES(m, attn_llama_session_truncate(s, -1), ATTN_INVALID_ARGUMENT, "length|-1");
     REFUSES(m, attn_llama_session_truncate(NULL, 0), ATTN_INVALID_ARGUMENT, "session|NULL");
     assert_int_equal(attn_llama_session_length(s), 5);

@@ -190,11 +190,12 @@ static void test_roberta(void **state)
     good.bert.first_position = -1;
     REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "first_position|-1|5");
     good.bert.first_position = PLACES;
-    REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "first_position|6|5");
+    REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "config.first_position is 6; expected 0 to 5");
     good.bert.first_position = 0, good.bert.token_types = -2;
     REFUSES(NULL, load_bert(weights), ATTN_INVALID_ARGUMENT, "token_types|-2");
     good.bert.first_position = 2, good.bert.token_types = -1; /* but there is a table of them in the weights */
-    REFUSES(NULL, load_bert(weights), ATTN_UNSUPPORTED, "token_type_embeddings.weight' is unknown");
+    REFUSES(NULL, load_bert(weights), ATTN_UNSUPPORTED,
+            "the set of weights: tensor 'bert.embeddings.token_type_embeddings.weight' is unknown to");
     good.bert.first_position = good.bert.token_types = 0;
     attn_weights_destroy(weights);
     nn_end_refusals();
@@ -207,10 +208,12 @@ static void test_ignore_refuses(void **state)
     attn_weights *weights;
     const char *const names[] = {"a", NULL};
     OK(attn_weights_create(&weights, 0, NULL, NULL));
-    REFUSES(NULL, attn_weights_ignore(NULL, 1, names), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(NULL, attn_weights_ignore(NULL, 1, names), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected a set of weights");
     REFUSES(NULL, attn_weights_ignore(weights, -1, names), ATTN_INVALID_ARGUMENT, "num|-1");
-    REFUSES(NULL, attn_weights_ignore(weights, 1, NULL), ATTN_INVALID_ARGUMENT, "patterns|NULL");
-    REFUSES(NULL, attn_weights_ignore(weights, 2, names), ATTN_INVALID_ARGUMENT, "patterns[1]|NULL");
+    REFUSES(NULL, attn_weights_ignore(weights, 1, NULL), ATTN_INVALID_ARGUMENT, "patterns is NULL; expected 1 names");
+    REFUSES(NULL, attn_weights_ignore(weights, 2, names), ATTN_INVALID_ARGUMENT,
+            "patterns[1] is NULL; expected a name");
     OK(attn_weights_ignore(weights, 0, NULL));
     attn_weights_destroy(weights);
     nn_end_refusals();

@@ -289,14 +289,15 @@ static void test_refuses_loss(void **state)
     REFUSES(m, LOSS(X(shape[3] = 0), labels, 0, &d), ATTN_INVALID_ARGUMENT, "logits.shape[3]|0|1");
     REFUSES(m, LOSS(X(stride[3] = 2), labels, 0, &d), ATTN_INVALID_ARGUMENT, "logits|2");
     REFUSES(m, LOSS(X(data = NULL), labels, 0, &d), ATTN_INVALID_ARGUMENT, "logits|NULL");
-    REFUSES(m, LOSS(&x, NULL, 0, &d), ATTN_INVALID_ARGUMENT, "labels|NULL|6");
+    REFUSES(m, LOSS(&x, NULL, 0, &d), ATTN_INVALID_ARGUMENT, "labels is NULL; expected 6 labels");
     labels[4] = 8;
-    REFUSES(m, LOSS(&x, labels, 0, &d), ATTN_INVALID_ARGUMENT, "labels[4]|8|7");
+    REFUSES(m, LOSS(&x, labels, 0, &d), ATTN_INVALID_ARGUMENT, "labels[4] is 8; expected at most 7, the last class");
     labels[4] = 0;
     REFUSES(m, LOSS(&x, labels, 1.5f, &d), ATTN_INVALID_ARGUMENT, "label_smoothing is 1.5; expected 0 to 1");
     REFUSES(m, LOSS(&x, labels, -0.5f, &d), ATTN_INVALID_ARGUMENT, "label_smoothing|-0.5");
     REFUSES(m, LOSS(&x, labels, NAN, &d), ATTN_INVALID_ARGUMENT, "label_smoothing|nan");
-    REFUSES(m, attn_cross_entropy(&x, labels, 0, NULL, NULL, 0), ATTN_INVALID_ARGUMENT, "loss|d_logits|NULL");
+    REFUSES(m, attn_cross_entropy(&x, labels, 0, NULL, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "loss and d_logits are NULL; expected at least one of them");
     REFUSES(m, LOSS(&x, labels, 0, D(shape[2] = 2)), ATTN_SHAPE_MISMATCH, "d_logits|2|3");
     REFUSES(m, LOSS(&x, labels, 0, D(shape[3] = 7)), ATTN_SHAPE_MISMATCH, "d_logits|7|8");
     REFUSES(m, LOSS(&x, labels, 0, D(shape[0] = 1)), ATTN_SHAPE_MISMATCH, "d_logits|1|2");

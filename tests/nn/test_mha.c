@@ -354,23 +354,25 @@ static void test_create_refuses(void **state)
         REFUSES(m, attn_mha_create(&mha, &bad.config, &bad.weights), status, words);                                   \
         assert_null(mha);                                                                                              \
     } while (0)
-    REFUSES(m, attn_mha_create(NULL, &s.config, &s.weights), ATTN_INVALID_ARGUMENT, "mha|NULL");
+    REFUSES(m, attn_mha_create(NULL, &s.config, &s.weights), ATTN_INVALID_ARGUMENT,
+            "mha is NULL; expected where to put the layer");
     REFUSES(m, attn_mha_create(&mha, NULL, &s.weights), ATTN_INVALID_ARGUMENT, "config|NULL");
     assert_null(mha);
-    REFUSES(m, attn_mha_create(&mha, &s.config, NULL), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(m, attn_mha_create(&mha, &s.config, NULL), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected an attn_mha_weights");
     CREATE_REFUSES(config.struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
     CREATE_REFUSES(config.struct_size = 3, ATTN_INVALID_ARGUMENT, "struct_size|3");
     CREATE_REFUSES(config.d_model = -1, ATTN_INVALID_ARGUMENT, "d_model|-1");
     CREATE_REFUSES(config.heads = 0, ATTN_INVALID_ARGUMENT, "heads|0");
     CREATE_REFUSES(config.heads = -4, ATTN_INVALID_ARGUMENT, "heads|-4");
-    CREATE_REFUSES(config.kv_heads = 3, ANY_ERROR, "kv_heads|3|4");
+    CREATE_REFUSES(config.kv_heads = 3, ANY_ERROR, "config.kv_heads is 3; expected a divisor of the 4 heads");
     CREATE_REFUSES(config.kv_heads = -2, ATTN_INVALID_ARGUMENT, "kv_heads|-2");
     CREATE_REFUSES(config.head_dim = -1, ATTN_INVALID_ARGUMENT, "head_dim|-1");
     CREATE_REFUSES(config.head_dim = 0, ANY_ERROR, "d_model|10|4");
     CREATE_REFUSES(config.value_dim = -5, ATTN_INVALID_ARGUMENT, "value_dim|-5");
     CREATE_REFUSES(config.d_memory = -7, ATTN_INVALID_ARGUMENT, "d_memory|-7");
-    CREATE_REFUSES(config.d_out = -9, ATTN_INVALID_ARGUMENT, "d_out|-9");
-    CREATE_REFUSES(config.head_dim = INT64_MAX / 2, ANY_ERROR, "heads|4611686018427387903");
+    CREATE_REFUSES(config.d_out = -9, ATTN_INVALID_ARGUMENT, "config.d_out is -9; expected 0 or more");
+    CREATE_REFUSES(config.head_dim = INT64_MAX / 2, ANY_ERROR, "config.heads is 4 of 4611686018427387903 and");
     CREATE_REFUSES(weights.w_q.data = NULL, ATTN_INVALID_ARGUMENT, "w_q|NULL");
     CREATE_REFUSES(weights.w_q.shape[2] = 15, ATTN_SHAPE_MISMATCH, "w_q|15|16");
     CREATE_REFUSES(weights.w_k.shape[3] = 6, ATTN_SHAPE_MISMATCH, "w_k|6|7");
@@ -409,7 +411,9 @@ static void test_forward_refuses(void **state)
     REFUSES(m, attn_mha_forward(NULL, &x, &memory, &out, NULL, NULL, 0), ATTN_INVALID_ARGUMENT, "mha|NULL");
     REFUSES(m, FORWARD(NULL, &memory, &out, NULL), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, FORWARD(&x, &memory, NULL, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
-    REFUSES(m, FORWARD(&x, NULL, &out, NULL), ANY_ERROR, "memory"); /* 7 channels are wanted, x has 10 */
+    REFUSES(m, FORWARD(&x, NULL, &out, NULL), ANY_ERROR,
+            "memory is NULL; expected a tensor of 7 channels, as keys are not made from x"); /* 7 channels are wanted, x
+                                                                                                has 10 */
     REFUSES(m, FORWARD(X(shape[3] = 9), &memory, &out, NULL), ATTN_SHAPE_MISMATCH, "x.|9|10");
     REFUSES(m, FORWARD(X(shape[1] = 2), &memory, &out, NULL), ATTN_SHAPE_MISMATCH, "x.|2");
     REFUSES(m, FORWARD(X(dtype = ATTN_I8), &memory, &out, NULL), ATTN_UNSUPPORTED, "x.|i8|f32, bf16 or f16");

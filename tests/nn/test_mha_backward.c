@@ -371,7 +371,8 @@ static void test_wrong_arguments(void **state)
 #define BACKWARD(c, w, x, memory, params, d, g) attn_mha_backward(c, w, x, memory, params, d, g, NULL, 0)
     REFUSES(m, BACKWARD(NULL, w, x, memory, NULL, d, g), ATTN_INVALID_ARGUMENT, "config is NULL");
     REFUSES(m, BACKWARD(CHANGED(attn_mha_config, *c, format = &format), w, x, memory, NULL, d, g),
-            ATTN_INVALID_ARGUMENT, "config.format is set");
+            ATTN_INVALID_ARGUMENT,
+            "config.format is set; expected NULL: gradients are those of weights as they are given");
     REFUSES(m, BACKWARD(c, NULL, x, memory, NULL, d, g), ATTN_INVALID_ARGUMENT, "weights is NULL");
     REFUSES(m, BACKWARD(c, CHANGED(attn_mha_weights, *w, w_k.shape[2]++), x, memory, NULL, d, g), ATTN_SHAPE_MISMATCH,
             "weights.w_k.shape[2]");
@@ -387,7 +388,8 @@ static void test_wrong_arguments(void **state)
             "num_threads is -1");
     REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
     const attn_mha_gradients none = attn_mha_gradients_default();
-    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, &none), ATTN_INVALID_ARGUMENT, "gradients has nothing to write");
+    REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has nothing to write; expected x, memory, weights or options");
     REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, x = x)), ATTN_INVALID_ARGUMENT,
             "gradients.x|overlaps x");
     REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, memory = memory)),
@@ -409,7 +411,8 @@ static void test_wrong_arguments(void **state)
     if (l.d_model == l.d_memory)
         REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "gradients.memory is set");
     else
-        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "memory is NULL");
+        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT,
+                "memory is NULL; expected a tensor of |channels, as keys are not made from x");
     char kept[8];
     attn_mha_gradients little = *g;
     little.kept = kept, little.kept_size = 8;
@@ -426,7 +429,8 @@ static void test_wrong_arguments(void **state)
             "out.shape[2] is 4");
     REFUSES(m, TRAIN(c, w, x, memory, NULL, CHANGED(attn_tensor, out, data = x->data), NULL, 0), ATTN_INVALID_ARGUMENT,
             "out|overlaps");
-    REFUSES(m, TRAIN(c, w, x, memory, NULL, &out, kept, 8), ATTN_WORKSPACE_TOO_SMALL, "kept_size is 8; expected");
+    REFUSES(m, TRAIN(c, w, x, memory, NULL, &out, kept, 8), ATTN_WORKSPACE_TOO_SMALL,
+            "kept_size is 8; expected 2559 bytes or more");
     REFUSES(m, TRAIN(c, w, x, memory, CHANGED(attn_params, params, lse = &lse), &out, NULL, 0), ATTN_INVALID_ARGUMENT,
             "params has an output on request");
     assert_true(attn_mha_kept_size(NULL, ATTN_F32, 1, 1, 1) == SIZE_MAX);

@@ -234,17 +234,31 @@ static void test_bert_refuses(void **state)
     BERT_REFUSES(eps = NAN, ATTN_INVALID_ARGUMENT, "eps|nan");
     BERT_REFUSES(activation = (attn_activation)12, ATTN_INVALID_ARGUMENT, "activation|12");
     b.config = good;
+    attn_bert *none = NULL;
+    attn_weights *all = named_weights(b.named);
+    REFUSES(m, attn_bert_load(NULL, &good, all, b.prefix), ATTN_INVALID_ARGUMENT,
+            "bert is NULL; expected where to put the encoder");
+    REFUSES(m, attn_bert_load(&none, NULL, all, b.prefix), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected an attn_bert_config");
+    char prefix[600];
+    memset(prefix, 'p', sizeof prefix - 1);
+    prefix[sizeof prefix - 1] = '\0';
+    REFUSES(m, attn_bert_load(&none, &good, all, prefix), ATTN_INVALID_ARGUMENT,
+            "prefix has 599 bytes; expected names of less than");
+    assert_null(none);
+    attn_weights_destroy(all);
     const int64_t offsets[3] = {0, 4, 9}, from_one[3] = {1, 4, 9}, falling[3] = {0, 10, 9}, too_long[3] = {0, 0, 34};
     int32_t *ids = random_ids(m, 34, 50);
     const attn_tensor hidden = place_dense(m, 1, 1, 9, 24), longer = place_dense(m, 1, 1, 34, 24);
     memory_seal(m);
 #define RUN(num, offs, hid) attn_bert_forward(b.bert, num, offs, ids, hid, NULL, 0, NULL, 0)
-    REFUSES(m, attn_bert_forward(NULL, 2, offsets, ids, &hidden, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT, "bert|NULL");
+    REFUSES(m, attn_bert_forward(NULL, 2, offsets, ids, &hidden, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "bert is NULL; expected an encoder");
     REFUSES(m, RUN(-1, offsets, &hidden), ATTN_INVALID_ARGUMENT, "num_sequences|-1");
     REFUSES(m, RUN(2, NULL, &hidden), ATTN_INVALID_ARGUMENT, "offsets|NULL");
     REFUSES(m, RUN(2, offsets, NULL), ATTN_INVALID_ARGUMENT, "hidden|NULL");
-    REFUSES(m, RUN(2, from_one, &hidden), ATTN_INVALID_ARGUMENT, "offsets[0]|1");
-    REFUSES(m, RUN(2, falling, &hidden), ATTN_INVALID_ARGUMENT, "offsets[2]|9");
+    REFUSES(m, RUN(2, from_one, &hidden), ATTN_INVALID_ARGUMENT, "offsets[0] is 1; expected 0");
+    REFUSES(m, RUN(2, falling, &hidden), ATTN_INVALID_ARGUMENT, "offsets[2] is 9; expected 10 or more");
     REFUSES(m, RUN(2, too_long, &longer), ATTN_INVALID_ARGUMENT, "34|33");
     REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, shape[2] = 8)), ATTN_SHAPE_MISMATCH, "hidden|8|9");
     REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, shape[3] = 23)), ATTN_SHAPE_MISMATCH, "hidden|23|24");

@@ -300,23 +300,30 @@ static void test_refuses_parameters(void **state)
     p[1] = kept
     REFUSES(m, attn_gradient_norm(NULL, 2, &norm, 0), ATTN_INVALID_ARGUMENT, "parameters is NULL|2");
     REFUSES(m, attn_gradient_norm(p, -2, &norm, 0), ATTN_INVALID_ARGUMENT, "num|-2");
-    REFUSES(m, attn_gradient_norm(p, 2, NULL, 0), ATTN_INVALID_ARGUMENT, "norm is NULL");
+    REFUSES(m, attn_gradient_norm(p, 2, NULL, 0), ATTN_INVALID_ARGUMENT, "norm is NULL; expected where to put it");
     REFUSES(m, attn_gradient_norm(p, 2, &norm, -1), ATTN_INVALID_ARGUMENT, "num_threads|-1");
-    REFUSES(m, attn_clip_gradients(p, 2, -1, &norm, 0), ATTN_INVALID_ARGUMENT, "max_norm|-1");
+    REFUSES(m, attn_clip_gradients(p, 2, -1, &norm, 0), ATTN_INVALID_ARGUMENT, "max_norm is -1; expected 0 or more");
     REFUSES(m, attn_clip_gradients(p, 2, NAN, &norm, 0), ATTN_INVALID_ARGUMENT, "max_norm|nan");
     REFUSES(m, attn_clip_gradients(p, 2, 1e-3, &norm, -1), ATTN_INVALID_ARGUMENT, "num_threads|-1");
-    REFUSES(m, attn_adamw_step(NULL, 1, 1, NULL), ATTN_INVALID_ARGUMENT, "parameters is NULL|1");
+    REFUSES(m, attn_adamw_step(NULL, 1, 1, NULL), ATTN_INVALID_ARGUMENT, "parameters is NULL; expected 1 parameters");
     REFUSES(m, attn_adamw_step(p, -1, 1, NULL), ATTN_INVALID_ARGUMENT, "num|-1");
     p[1].count = -3;
     REFUSES_ALL(ATTN_INVALID_ARGUMENT, "parameters[1].count|-3");
     p[1].count = INT64_MAX / 2;
     REFUSES_ALL(ATTN_SIZE_OVERFLOW, "parameters[1].count");
+    const attn_parameter many[5] = {{.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = INT64_MAX / 4 - 1, .gradients = p[0].gradients},
+                                    {.count = 8, .gradients = p[0].gradients}};
+    REFUSES(m, attn_gradient_norm(many, 5, &norm, 0), ATTN_SIZE_OVERFLOW,
+            "parameters[4].count is 8; expected less, with 9223372036854775800 before it");
     p[1].gradients = NULL;
     REFUSES_ALL(ATTN_INVALID_ARGUMENT, "parameters[1].gradients is NULL|10");
     p[1].values = NULL;
     REFUSES_STEP(ATTN_INVALID_ARGUMENT, "parameters[1].values is NULL|10");
     p[1].mean = NULL;
-    REFUSES_STEP(ATTN_INVALID_ARGUMENT, "parameters[1].mean is NULL|10");
+    REFUSES_STEP(ATTN_INVALID_ARGUMENT, "parameters[1].mean is NULL; expected 10 floats");
     p[1].square = NULL;
     REFUSES_STEP(ATTN_INVALID_ARGUMENT, "parameters[1].square is NULL|10");
     p[1].mean = row[4] + 9;
@@ -326,7 +333,7 @@ static void test_refuses_parameters(void **state)
 
     const attn_adamw_options o = attn_adamw_options_default();
 #define STEP(t, assignment) attn_adamw_step(p, 2, t, CHANGED(attn_adamw_options, o, assignment))
-    REFUSES(m, STEP(0, eps = 0), ATTN_INVALID_ARGUMENT, "step|0|1");
+    REFUSES(m, STEP(0, eps = 0), ATTN_INVALID_ARGUMENT, "step is 0; expected 1 or more");
     REFUSES(m, STEP(-1, eps = 0), ATTN_INVALID_ARGUMENT, "step|-1");
     REFUSES(m, STEP(1, learning_rate = -1), ATTN_INVALID_ARGUMENT, "options.learning_rate|-1");
     REFUSES(m, STEP(1, learning_rate = NAN), ATTN_INVALID_ARGUMENT, "options.learning_rate|nan");
@@ -337,7 +344,7 @@ static void test_refuses_parameters(void **state)
     REFUSES(m, STEP(1, eps = -1), ATTN_INVALID_ARGUMENT, "options.eps|-1");
     REFUSES(m, STEP(1, eps = INFINITY), ATTN_INVALID_ARGUMENT, "options.eps|inf");
     REFUSES(m, STEP(1, weight_decay = -1), ATTN_INVALID_ARGUMENT, "options.weight_decay|-1");
-    REFUSES(m, STEP(1, num_threads = -4), ATTN_INVALID_ARGUMENT, "options.num_threads|-4");
+    REFUSES(m, STEP(1, num_threads = -4), ATTN_INVALID_ARGUMENT, "options.num_threads is -4; expected 0 or more");
     REFUSES(m, STEP(1, struct_size = 3), ATTN_INVALID_ARGUMENT, "options.struct_size|3");
     assert_true(norm == 7);
     nn_end_refusals();
@@ -351,17 +358,19 @@ static void test_refuses_schedules(void **state)
     double rate = 7;
     s.kind = ATTN_SCHEDULE_LINEAR, s.peak = 1, s.warmup = 5, s.steps = 9;
 #define RATE(step, assignment) attn_schedule_rate(CHANGED(attn_schedule, s, assignment), step, &rate)
-    REFUSES(NULL, attn_schedule_rate(NULL, 1, &rate), ATTN_INVALID_ARGUMENT, "schedule is NULL");
-    REFUSES(NULL, attn_schedule_rate(&s, 1, NULL), ATTN_INVALID_ARGUMENT, "rate is NULL");
+    REFUSES(NULL, attn_schedule_rate(NULL, 1, &rate), ATTN_INVALID_ARGUMENT, "schedule is NULL; expected a schedule");
+    REFUSES(NULL, attn_schedule_rate(&s, 1, NULL), ATTN_INVALID_ARGUMENT, "rate is NULL; expected where to put it");
     REFUSES(NULL, RATE(-1, peak = 1), ATTN_INVALID_ARGUMENT, "step|-1");
-    REFUSES(NULL, RATE(1, kind = (attn_schedule_kind)4), ATTN_INVALID_ARGUMENT, "schedule.kind|4");
+    REFUSES(NULL, RATE(1, kind = (attn_schedule_kind)4), ATTN_INVALID_ARGUMENT,
+            "schedule.kind is 4; expected an attn_schedule_kind");
     REFUSES(NULL, RATE(1, kind = (attn_schedule_kind)-1), ATTN_INVALID_ARGUMENT, "schedule.kind|-1");
     REFUSES(NULL, RATE(1, peak = -1), ATTN_INVALID_ARGUMENT, "schedule.peak|-1");
     REFUSES(NULL, RATE(1, peak = NAN), ATTN_INVALID_ARGUMENT, "schedule.peak|nan");
     REFUSES(NULL, RATE(1, final = -1), ATTN_INVALID_ARGUMENT, "schedule.final|-1");
     REFUSES(NULL, RATE(1, final = INFINITY), ATTN_INVALID_ARGUMENT, "schedule.final|inf");
     REFUSES(NULL, RATE(1, warmup = -1), ATTN_INVALID_ARGUMENT, "schedule.warmup|-1");
-    REFUSES(NULL, RATE(1, steps = 4), ATTN_INVALID_ARGUMENT, "schedule.steps|4|5");
+    REFUSES(NULL, RATE(1, steps = 4), ATTN_INVALID_ARGUMENT,
+            "schedule.steps is 4; expected 5 or more, the end of warm-up");
     REFUSES(NULL, RATE(1, steps = 0), ATTN_INVALID_ARGUMENT, "schedule.steps|0|1");
     REFUSES(NULL, RATE(1, struct_size = 9), ATTN_INVALID_ARGUMENT, "schedule.struct_size|9");
     assert_true(rate == 7);

@@ -207,9 +207,12 @@ static void test_lstm_refuses(void **state)
         REFUSES(m, attn_lstm_create(&lstm, &c, w), status, words);                                                     \
         assert_null(lstm);                                                                                             \
     } while (0)
-    REFUSES(m, attn_lstm_create(NULL, &config, weights), ATTN_INVALID_ARGUMENT, "lstm|NULL");
-    REFUSES(m, attn_lstm_create(&lstm, NULL, weights), ATTN_INVALID_ARGUMENT, "config|NULL");
-    REFUSES(m, attn_lstm_create(&lstm, &config, NULL), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(m, attn_lstm_create(NULL, &config, weights), ATTN_INVALID_ARGUMENT,
+            "lstm is NULL; expected where to put the LSTM");
+    REFUSES(m, attn_lstm_create(&lstm, NULL, weights), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected the sizes of an LSTM");
+    REFUSES(m, attn_lstm_create(&lstm, &config, NULL), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected 2 sets of weights");
     CREATE_REFUSES(c.struct_size = 1, ATTN_INVALID_ARGUMENT, "struct_size|1");
     CREATE_REFUSES(c.input = -3, ATTN_INVALID_ARGUMENT, "input|-3");
     CREATE_REFUSES(c.hidden = 0, ATTN_INVALID_ARGUMENT, "hidden|0");
@@ -227,7 +230,8 @@ static void test_lstm_refuses(void **state)
 #define OUT(assignment)              CHANGED(attn_tensor, out, assignment)
 #define STATE(assignment)            CHANGED(attn_tensor, s, assignment)
     const int64_t lengths[2] = {2, 6}, negative[2] = {-1, 0};
-    REFUSES(m, attn_lstm_forward(NULL, &x, NULL, &s, &out, 0, NULL, 0), ATTN_INVALID_ARGUMENT, "lstm|NULL");
+    REFUSES(m, attn_lstm_forward(NULL, &x, NULL, &s, &out, 0, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "lstm is NULL; expected an LSTM");
     REFUSES(m, FORWARD(NULL, NULL, &s, &out), ATTN_INVALID_ARGUMENT, "x |NULL");
     REFUSES(m, FORWARD(&x, NULL, &s, NULL), ATTN_INVALID_ARGUMENT, "out|NULL");
     REFUSES(m, FORWARD(&x, lengths, &s, &out), ATTN_INVALID_ARGUMENT, "lengths[1]|6|5");
@@ -492,13 +496,15 @@ static void test_bahdanau_refuses(void **state)
         REFUSES(m, attn_bahdanau_create(&step, &c), status, words);                                                    \
         assert_null(step);                                                                                             \
     } while (0)
-    REFUSES(m, attn_bahdanau_create(NULL, &config), ATTN_INVALID_ARGUMENT, "step|NULL");
+    REFUSES(m, attn_bahdanau_create(NULL, &config), ATTN_INVALID_ARGUMENT,
+            "step is NULL; expected where to put the step");
     REFUSES(m, attn_bahdanau_create(&step, NULL), ATTN_INVALID_ARGUMENT, "config|NULL");
     STEP_REFUSES(struct_size = 0, ATTN_INVALID_ARGUMENT, "struct_size|0");
-    STEP_REFUSES(alignment = NULL, ATTN_INVALID_ARGUMENT, "alignment|NULL");
-    STEP_REFUSES(alignment = dot, ANY_ERROR, "alignment");
-    STEP_REFUSES(hidden = 5, ANY_ERROR, "hidden|5|4");
-    STEP_REFUSES(annotation = 6, ANY_ERROR, "annotation|6|5");
+    STEP_REFUSES(alignment = NULL, ATTN_INVALID_ARGUMENT,
+                 "config.alignment is NULL; expected an additive score function");
+    STEP_REFUSES(alignment = dot, ANY_ERROR, "config.alignment has the score 0; expected ATTN_SCORE_ADDITIVE");
+    STEP_REFUSES(hidden = 5, ANY_ERROR, "config.alignment has queries of 4 channels; expected 5, config.hidden");
+    STEP_REFUSES(annotation = 6, ANY_ERROR, "config.alignment has keys of 5 channels; expected 6, config.annotation");
     STEP_REFUSES(embedding = -6, ATTN_INVALID_ARGUMENT, "embedding|-6");
     STEP_REFUSES(w_ih.shape[3] = 10, ATTN_SHAPE_MISMATCH, "w_ih|10|11");
     STEP_REFUSES(w_hh.shape[2] = 16, ATTN_SHAPE_MISMATCH, "w_hh|16|12");
@@ -511,7 +517,8 @@ static void test_bahdanau_refuses(void **state)
     const int64_t lengths[2] = {7, 8};
     const attn_tensor *const w = &word, *const p = &projected, *const a = &annotations, *const st = &s;
     const attn_tensor *const c = &context, *const we = &weights;
-    REFUSES(m, attn_bahdanau_forward(NULL, w, p, a, NULL, st, c, we, 0, NULL, 0), ATTN_INVALID_ARGUMENT, "step|NULL");
+    REFUSES(m, attn_bahdanau_forward(NULL, w, p, a, NULL, st, c, we, 0, NULL, 0), ATTN_INVALID_ARGUMENT,
+            "step is NULL; expected a step");
     REFUSES(m, RUN(NULL, p, a, NULL, st, c, we), ATTN_INVALID_ARGUMENT, "word|NULL");
     REFUSES(m, RUN(w, NULL, a, NULL, st, c, we), ATTN_INVALID_ARGUMENT, "projected|NULL");
     REFUSES(m, RUN(w, p, NULL, NULL, st, c, we), ATTN_INVALID_ARGUMENT, "annotations|NULL");

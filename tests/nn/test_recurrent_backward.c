@@ -556,7 +556,7 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, BACKWARD(c, l.weights, x, NULL, first, out, d_out, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
     attn_lstm_gradients none = attn_lstm_gradients_default();
     REFUSES(m, BACKWARD(c, l.weights, x, NULL, first, out, d_out, &none), ATTN_INVALID_ARGUMENT,
-            "gradients has nothing to write");
+            "gradients has nothing to write; expected x, weights or state");
     REFUSES(m, BACKWARD(c, l.weights, x, NULL, first, out, d_out, CHANGED(attn_lstm_gradients, *g, x = x)),
             ATTN_INVALID_ARGUMENT, "gradients.x|overlaps x");
     REFUSES(m, BACKWARD(c, l.weights, x, NULL, first, out, d_out, CHANGED(attn_lstm_gradients, *g, state = first)),

@@ -431,20 +431,22 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, BACKWARD(CHANGED(attn_alignment_config, *c, w_q.data = NULL), q, k, v, d), ATTN_INVALID_ARGUMENT,
             "config.w_q");
     REFUSES(m, BACKWARD(CHANGED(attn_alignment_config, *c, temperature = -1), q, k, v, d), ATTN_INVALID_ARGUMENT,
-            "config.temperature is -1");
+            "config.temperature is -1; expected a positive number whose inverse a float can hold, or 0 for 1");
     REFUSES(m, BACKWARD(c, NULL, k, v, d), ATTN_INVALID_ARGUMENT, "q is NULL");
     REFUSES(m, BACKWARD(c, CHANGED(attn_tensor, *q, shape[3]++), k, v, d), ATTN_SHAPE_MISMATCH, "q.shape[3]");
     REFUSES(m, BACKWARD(c, q, NULL, v, d), ATTN_INVALID_ARGUMENT, "projected is NULL");
     REFUSES(m, BACKWARD(c, q, CHANGED(attn_tensor, *k, shape[0] = 2), v, d), ATTN_SHAPE_MISMATCH,
             "projected.shape[0] is 2");
     REFUSES(m, BACKWARD(c, q, k, NULL, d), ATTN_INVALID_ARGUMENT, "v is NULL");
-    REFUSES(m, BACKWARD(c, q, k, CHANGED(attn_tensor, *v, shape[2] = 4), d), ATTN_SHAPE_MISMATCH, "v.shape[2] is 4");
+    REFUSES(m, BACKWARD(c, q, k, CHANGED(attn_tensor, *v, shape[2] = 4), d), ATTN_SHAPE_MISMATCH,
+            "v.shape[2] is 4; expected 5 tokens");
     REFUSES(m, BACKWARD(c, q, k, v, NULL), ATTN_INVALID_ARGUMENT, "d_out is NULL");
     REFUSES(m, BACKWARD(c, q, k, v, CHANGED(attn_tensor, *d, shape[2] = 3)), ATTN_SHAPE_MISMATCH,
             "d_out.shape[2] is 3");
     REFUSES(m, BACKWARD(c, q, k, v, CHANGED(attn_tensor, *d, dtype = ATTN_BF16)), ANY_ERROR, "d_out.dtype");
     REFUSES(m, try(&a, p, NULL), ATTN_INVALID_ARGUMENT, "gradients is NULL");
-    REFUSES(m, try(&a, p, &none), ATTN_INVALID_ARGUMENT, "gradients has no tensor");
+    REFUSES(m, try(&a, p, &none), ATTN_INVALID_ARGUMENT,
+            "gradients has no tensor; expected q, projected, v, w_q or score_v");
     REFUSES(m, try(&a, p, CHANGED(attn_alignment_gradients, *g, q = q)), ATTN_INVALID_ARGUMENT,
             "gradients.q|overlaps q");
     REFUSES(m, try(&a, p, CHANGED(attn_alignment_gradients, *g, projected = k)), ATTN_INVALID_ARGUMENT,
@@ -455,8 +457,9 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, try(&a, p, CHANGED(attn_alignment_gradients, *g, score_v = g->w_q)), ATTN_SHAPE_MISMATCH,
             "gradients.score_v.shape");
     REFUSES(m, try(&dot, p, CHANGED(attn_alignment_gradients, dot.gradients, score_v = g->score_v)),
-            ATTN_INVALID_ARGUMENT, "gradients.score_v is set");
-    REFUSES(m, try(&a, CHANGED(attn_params, *p, scale = 2), g), ATTN_INVALID_ARGUMENT, "params.scale is 2");
+            ATTN_INVALID_ARGUMENT, "gradients.score_v is set; expected NULL, as this score has no such weight");
+    REFUSES(m, try(&a, CHANGED(attn_params, *p, scale = 2), g), ATTN_INVALID_ARGUMENT,
+            "params.scale is 2; expected 0, as the score function has its own");
     REFUSES(m, try(&a, CHANGED(attn_params, *p, softcap = 2), g), ATTN_UNSUPPORTED, "params.softcap");
     REFUSES(m, try(&a, CHANGED(attn_params, *p, lse = &lse), g), ATTN_INVALID_ARGUMENT, "output on request");
     REFUSES(m, try(&a, CHANGED(attn_params, *p, kv_len = lengths), g), ATTN_INVALID_ARGUMENT, "params.kv_len[1] is 6");

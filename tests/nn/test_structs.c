@@ -437,8 +437,8 @@ static void test_sizes(void **state)
     assert_int_equal(newer.sizes.head_dim, D / HEADS);
     assert_int_equal(newer.sizes.d_out, D);
     assert_true(newer.later[0] == 0 && newer.later[1] == 0);
-    REFUSES(NULL, attn_mha_sizes(NULL, &newer.sizes), ATTN_INVALID_ARGUMENT, "mha|NULL");
-    REFUSES(NULL, attn_mha_sizes(mha, NULL), ATTN_INVALID_ARGUMENT, "sizes|NULL");
+    REFUSES(NULL, attn_mha_sizes(NULL, &newer.sizes), ATTN_INVALID_ARGUMENT, "mha is NULL; expected a layer");
+    REFUSES(NULL, attn_mha_sizes(mha, NULL), ATTN_INVALID_ARGUMENT, "sizes is NULL; expected an attn_mha_config");
     nn_end_refusals();
     attn_mha_destroy(mha);
 }

@@ -320,12 +320,18 @@ static void test_transformer_refuses(void **state)
     LOAD_REFUSES(encoder_layers = -1, ATTN_INVALID_ARGUMENT, "encoder_layers|-1");
     LOAD_REFUSES(decoder_layers = 3, ATTN_INVALID_ARGUMENT, "decoder.layers.2.");
     LOAD_REFUSES(heads = 3, ANY_ERROR, "16|3");
-    LOAD_REFUSES(bos = 9, ATTN_INVALID_ARGUMENT, "bos|9|8");
+    LOAD_REFUSES(bos = 9, ATTN_INVALID_ARGUMENT, "config.bos is 9; expected 0 to 8, the target tokens known");
     LOAD_REFUSES(eos = -1, ATTN_INVALID_ARGUMENT, "eos|-1");
     LOAD_REFUSES(eps = -2, ATTN_INVALID_ARGUMENT, "eps|-2");
     LOAD_REFUSES(positions = -20, ATTN_INVALID_ARGUMENT, "positions|-20");
-    LOAD_REFUSES(source_vocabulary = 29, ATTN_SHAPE_MISMATCH, "m.src_embedding.weight|30|29");
+    LOAD_REFUSES(
+        source_vocabulary = 29, ATTN_SHAPE_MISMATCH,
+        "the set of weights: tensor 'm.src_embedding.weight' is f16 (30, 16); expected F32, BF16 or F16 (29, 16)");
     t.config = good;
+    attn_weights *all = named_weights(t.named);
+    REFUSES(m, attn_transformer_load(NULL, &good, all, "m."), ATTN_INVALID_ARGUMENT,
+            "model is NULL; expected where to put the encoder-decoder");
+    attn_weights_destroy(all);
     int32_t *ids = random_ids(m, 2 * 25, 9), found[2][8];
     const int64_t lengths[2] = {3, 5}, too_long[2] = {3, 6}, none[2] = {0, 3};
     const attn_tensor memory = place_dense(m, 2, 1, 5, D), long_memory = place_dense(m, 2, 1, 21, D);
@@ -333,11 +339,13 @@ static void test_transformer_refuses(void **state)
     fill(m, &states, 1);
     memory_seal(m);
 #define ENCODE(batch, tokens, lens, mem) attn_transformer_encode(t.model, batch, tokens, ids, lens, mem, 0)
-    REFUSES(m, attn_transformer_encode(NULL, 2, 5, ids, lengths, &memory, 0), ATTN_INVALID_ARGUMENT, "model|NULL");
+    REFUSES(m, attn_transformer_encode(NULL, 2, 5, ids, lengths, &memory, 0), ATTN_INVALID_ARGUMENT,
+            "model is NULL; expected an encoder-decoder");
     REFUSES(m, attn_transformer_encode(t.model, 2, 5, NULL, lengths, &memory, 0), ATTN_INVALID_ARGUMENT, "ids|NULL");
     REFUSES(m, ENCODE(2, 5, lengths, NULL), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, ENCODE(-2, 5, lengths, &memory), ATTN_INVALID_ARGUMENT, "batch|-2");
-    REFUSES(m, ENCODE(2, -5, lengths, &memory), ATTN_INVALID_ARGUMENT, "tokens|-5");
+    REFUSES(m, ENCODE(2, -5, lengths, &memory), ATTN_INVALID_ARGUMENT,
+            "tokens is -5; expected 0 to 20, the positions of the model");
     REFUSES(m, ENCODE(2, 21, NULL, &long_memory), ATTN_INVALID_ARGUMENT, "tokens|21|20");
     REFUSES(m, ENCODE(2, 5, too_long, &memory), ATTN_INVALID_ARGUMENT, "lengths[1]|6|5");
     REFUSES(m, ENCODE(2, 4, lengths, &memory), ANY_ERROR, "5|4");
@@ -349,6 +357,8 @@ static void test_transformer_refuses(void **state)
     REFUSES(m, ENCODE(2, 5, lengths, &memory), ATTN_INVALID_ARGUMENT, "ids[2]|30|29");
     ids[2] = 0;
 #define SCORE(mem, lens, tokens, log) attn_transformer_score(t.model, mem, lens, tokens, ids, log, NULL, 0)
+    REFUSES(m, SCORE(CHANGED(attn_tensor, memory, shape[2] = 0), NULL, 4, &logits), ATTN_SHAPE_MISMATCH,
+            "memory.shape[2] is 0; expected 1 token or more");
     REFUSES(m, SCORE(NULL, lengths, 4, &logits), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, SCORE(&states, lengths, 4, NULL), ATTN_INVALID_ARGUMENT, "logits|NULL");
     REFUSES(m, SCORE(&states, too_long, 4, &logits), ATTN_INVALID_ARGUMENT, "lengths[1]|6|5");
@@ -362,19 +372,25 @@ static void test_transformer_refuses(void **state)
 #define DECODE(mem, lens, decoding, hyp) attn_transformer_decode(t.model, mem, lens, decoding, hyp)
 #define WITH(assignment)                 CHANGED(attn_decoding, d, assignment)
     REFUSES(m, DECODE(NULL, lengths, &d, best), ATTN_INVALID_ARGUMENT, "memory|NULL");
-    REFUSES(m, DECODE(&states, lengths, NULL, best), ATTN_INVALID_ARGUMENT, "decoding|NULL");
-    REFUSES(m, DECODE(&states, lengths, &d, NULL), ATTN_INVALID_ARGUMENT, "best|NULL");
-    REFUSES(m, DECODE(&states, none, &d, best), ATTN_INVALID_ARGUMENT, "lengths[0]|0");
+    REFUSES(m, DECODE(&states, lengths, NULL, best), ATTN_INVALID_ARGUMENT,
+            "decoding is NULL; expected an attn_decoding with max_length set");
+    REFUSES(m, DECODE(&states, lengths, &d, NULL), ATTN_INVALID_ARGUMENT, "best is NULL; expected 2 hypotheses");
+    REFUSES(m, DECODE(&states, none, &d, best), ATTN_INVALID_ARGUMENT,
+            "lengths[0] is 0; expected 1 to 5, the tokens of memory");
     REFUSES(m, DECODE(&states, too_long, &d, best), ATTN_INVALID_ARGUMENT, "lengths[1]|6|5");
     REFUSES(m, DECODE(&states, lengths, WITH(struct_size = 2), best), ATTN_INVALID_ARGUMENT, "struct_size|2");
-    REFUSES(m, DECODE(&states, lengths, WITH(beams = -1), best), ATTN_INVALID_ARGUMENT, "beams|-1");
+    REFUSES(m, DECODE(&states, lengths, WITH(beams = -1), best), ATTN_INVALID_ARGUMENT,
+            "decoding.beams is -1; expected 0 to 9, the target tokens known");
     REFUSES(m, DECODE(&states, lengths, WITH(beams = 10), best), ATTN_INVALID_ARGUMENT, "beams|10|9");
-    REFUSES(m, DECODE(&states, lengths, WITH(max_length = -3), best), ATTN_INVALID_ARGUMENT, "max_length|-3");
+    REFUSES(m, DECODE(&states, lengths, WITH(max_length = -3), best), ATTN_INVALID_ARGUMENT,
+            "decoding.max_length is -3; expected 1 to 19, one less than the positions of the model");
     REFUSES(m, DECODE(&states, lengths, WITH(max_length = 20), best), ATTN_INVALID_ARGUMENT, "max_length|20");
-    REFUSES(m, DECODE(&states, lengths, WITH(length_penalty = NAN), best), ATTN_INVALID_ARGUMENT, "length_penalty|nan");
+    REFUSES(m, DECODE(&states, lengths, WITH(length_penalty = NAN), best), ATTN_INVALID_ARGUMENT,
+            "decoding.length_penalty is nan; expected a finite number, 0 or more");
     REFUSES(m, DECODE(&states, lengths, WITH(num_threads = -1), best), ATTN_INVALID_ARGUMENT, "num_threads|-1");
     best[1].ids = NULL;
-    REFUSES(m, DECODE(&states, lengths, &d, best), ATTN_INVALID_ARGUMENT, "best[1].ids|NULL");
+    REFUSES(m, DECODE(&states, lengths, &d, best), ATTN_INVALID_ARGUMENT,
+            "best[1].ids is NULL; expected room for 8 ids");
     assert_true(best[0].length == -7);
     nn_end_refusals();
     attn_transformer_destroy(t.model);

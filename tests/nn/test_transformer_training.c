@@ -427,12 +427,14 @@ static void test_wrong_arguments(void **state)
     memory_seal(m);
 #define TRAIN(c, w, p, pass, logits) attn_transformer_train(c, w, p, pass, logits, NULL, 0)
 #define BACKWARD(pass, d, g)         attn_transformer_backward(c, w, p, pass, d, g, 0, NULL, 0)
-    REFUSES(m, TRAIN(NULL, w, p, pass, logits), ATTN_INVALID_ARGUMENT, "config is NULL");
+    REFUSES(m, TRAIN(NULL, w, p, pass, logits), ATTN_INVALID_ARGUMENT,
+            "config is NULL; expected an attn_transformer_config");
     REFUSES(m, TRAIN(CHANGED(attn_transformer_config, *c, format = &format), w, p, pass, logits), ATTN_INVALID_ARGUMENT,
             "config.format is set");
     REFUSES(m, TRAIN(CHANGED(attn_transformer_config, *c, heads = 5), w, p, pass, logits), ATTN_INVALID_ARGUMENT,
             "not a multiple of the 5 heads");
-    REFUSES(m, TRAIN(c, NULL, p, pass, logits), ATTN_INVALID_ARGUMENT, "weights is NULL");
+    REFUSES(m, TRAIN(c, NULL, p, pass, logits), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected an attn_transformer_weights");
     REFUSES(m, TRAIN(c, CHANGED(attn_transformer_weights, *w, encoder = NULL), p, pass, logits), ATTN_INVALID_ARGUMENT,
             "weights.encoder is NULL; expected 2 layers");
     REFUSES(m, TRAIN(c, CHANGED(attn_transformer_weights, *w, generator.shape[2]++), p, pass, logits),
@@ -441,7 +443,7 @@ static void test_wrong_arguments(void **state)
             ATTN_INVALID_ARGUMENT, "weights.source_embedding");
     const attn_block_weights *layers[LAYERS] = {w->decoder[0], NULL};
     REFUSES(m, TRAIN(c, CHANGED(attn_transformer_weights, *w, decoder = layers), p, pass, logits),
-            ATTN_INVALID_ARGUMENT, "decoder[1]: weights is NULL");
+            ATTN_INVALID_ARGUMENT, "decoder[1]: weights is NULL; expected an attn_block_weights");
     const attn_block_weights wrong = *CHANGED(attn_block_weights, *w->decoder[1], w_up.shape[2]++);
     layers[1] = &wrong;
     REFUSES(m, TRAIN(c, CHANGED(attn_transformer_weights, *w, decoder = layers), p, pass, logits), ATTN_SHAPE_MISMATCH,
@@ -462,18 +464,18 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, TRAIN(c, w, CHANGED(attn_transformer_pairs, *p, target_ids = unknown), pass, logits),
             ATTN_INVALID_ARGUMENT, "pairs.target_ids[0] is 19; expected 0 to 18");
     REFUSES(m, TRAIN(c, w, p, CHANGED(attn_model_pass, *pass, dropout = 1), logits), ATTN_INVALID_ARGUMENT,
-            "pass.dropout is 1");
+            "pass.dropout is 1; expected 0 or more and less than 1");
     REFUSES(m, TRAIN(c, w, p, CHANGED(attn_model_pass, *pass, hidden_dropout = -1), logits), ATTN_INVALID_ARGUMENT,
             "pass.hidden_dropout is -1");
     REFUSES(m, TRAIN(c, w, p, CHANGED(attn_model_pass, *pass, attention_dropout = NAN), logits), ATTN_INVALID_ARGUMENT,
             "pass.attention_dropout is nan");
     REFUSES(m, TRAIN(c, w, p, CHANGED(attn_model_pass, *pass, keep = (attn_keep)2), logits), ATTN_INVALID_ARGUMENT,
-            "pass.keep is 2");
+            "pass.keep is 2; expected an attn_keep");
     REFUSES(m, TRAIN(c, w, p, CHANGED(attn_model_pass, *pass, kept_size--), logits), ATTN_WORKSPACE_TOO_SMALL,
             "pass.kept_size is");
     REFUSES(m, TRAIN(c, w, p, CHANGED(attn_model_pass, *pass, num_threads = -1), logits), ATTN_INVALID_ARGUMENT,
             "num_threads is -1");
-    REFUSES(m, TRAIN(c, w, p, pass, NULL), ATTN_INVALID_ARGUMENT, "logits is NULL");
+    REFUSES(m, TRAIN(c, w, p, pass, NULL), ATTN_INVALID_ARGUMENT, "logits is NULL; expected a tensor");
     REFUSES(m, TRAIN(c, w, p, pass, CHANGED(attn_tensor, *logits, shape[2]++)), ATTN_SHAPE_MISMATCH, "logits.shape[2]");
     REFUSES(m, TRAIN(c, w, p, pass, CHANGED(attn_tensor, *logits, data = w->decoder[1]->w_up.data)),
             ATTN_INVALID_ARGUMENT, "logits overlaps weights.decoder[1]");

@@ -110,8 +110,10 @@ static void test_order(void **state)
     REFUSES(NULL, attn_weights_get(w, "lost", 2, 3, &t), ATTN_INVALID_ARGUMENT, "lost");
     assert_true(strstr(attn_last_error(), path) != NULL);
     REFUSES(NULL, attn_weights_get(NULL, "last", 2, 3, &t), ATTN_INVALID_ARGUMENT, "weights|NULL");
-    REFUSES(NULL, attn_weights_get(w, NULL, 2, 3, &t), ATTN_INVALID_ARGUMENT, "name|NULL");
-    REFUSES(NULL, attn_weights_get(w, "last", 2, 3, NULL), ATTN_INVALID_ARGUMENT, "tensor|NULL");
+    REFUSES(NULL, attn_weights_get(w, NULL, 2, 3, &t), ATTN_INVALID_ARGUMENT,
+            "name is NULL; expected the name of a tensor");
+    REFUSES(NULL, attn_weights_get(w, "last", 2, 3, NULL), ATTN_INVALID_ARGUMENT,
+            "tensor is NULL; expected where to put the view");
     REFUSES(NULL, attn_weights_get(w, "last", -5, 3, &t), ATTN_INVALID_ARGUMENT, "rows|-5");
     REFUSES(NULL, attn_weights_get(w, "last", 2, -7, &t), ATTN_INVALID_ARGUMENT, "columns|-7");
     assert_memory_equal(&before, &t, sizeof t);
@@ -159,9 +161,11 @@ static void test_bad_files(void **state)
     refuses_file(write_header("{" ENTRY("a.b", "F32", "2", 0, 8) "," ENTRY("a.b", "F32", "2", 8, 16) "}", 16), "twice");
     refuses_file(write_header("{\"a.b\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8), "a.b");
     refuses_file(write_header("{\"a.b\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8), "a.b");
-    REFUSES(NULL, attn_weights_open(NULL, "/tmp/x"), ATTN_INVALID_ARGUMENT, "weights|NULL");
+    REFUSES(NULL, attn_weights_open(NULL, "/tmp/x"), ATTN_INVALID_ARGUMENT,
+            "weights is NULL; expected where to put the set");
     w = (attn_weights *)(void *)path;
-    REFUSES(NULL, attn_weights_open(&w, NULL), ATTN_INVALID_ARGUMENT, "path|NULL");
+    REFUSES(NULL, attn_weights_open(&w, NULL), ATTN_INVALID_ARGUMENT,
+            "path is NULL; expected the name of a safetensors file");
     assert_null(w);
     nn_end_refusals();
 }
@@ -215,13 +219,16 @@ static void test_create_refuses(void **state)
     REFUSES(NULL, attn_weights_create(NULL, 2, names, tensors), ATTN_INVALID_ARGUMENT, "weights|NULL");
     REFUSES(NULL, attn_weights_create(&w, -1, names, tensors), ATTN_INVALID_ARGUMENT, "num|-1");
     assert_null(w);
-    REFUSES(NULL, attn_weights_create(&w, 2, NULL, tensors), ATTN_INVALID_ARGUMENT, "names|NULL");
-    REFUSES(NULL, attn_weights_create(&w, 2, names, NULL), ATTN_INVALID_ARGUMENT, "tensors|NULL");
+    REFUSES(NULL, attn_weights_create(&w, 2, NULL, tensors), ATTN_INVALID_ARGUMENT, "names is NULL; expected 2 names");
+    REFUSES(NULL, attn_weights_create(&w, 2, names, NULL), ATTN_INVALID_ARGUMENT,
+            "tensors is NULL; expected 2 tensors");
     names[1] = "a";
-    REFUSES(NULL, attn_weights_create(&w, 2, names, tensors), ATTN_INVALID_ARGUMENT, "names[1]|a");
+    REFUSES(NULL, attn_weights_create(&w, 2, names, tensors), ATTN_INVALID_ARGUMENT,
+            "names[1] is 'a', as is names[0]; expected names that differ");
     assert_null(w);
     names[1] = NULL;
-    REFUSES(NULL, attn_weights_create(&w, 2, names, tensors), ATTN_INVALID_ARGUMENT, "names[1]|NULL");
+    REFUSES(NULL, attn_weights_create(&w, 2, names, tensors), ATTN_INVALID_ARGUMENT,
+            "names[1] is NULL; expected a name");
     names[1] = "b";
     tensors[1].shape[3] = -6;
     REFUSES(NULL, attn_weights_create(&w, 2, names, tensors), ATTN_INVALID_ARGUMENT, "tensors[1]|-6");
@@ -316,7 +323,8 @@ static void test_load_mha(void **state)
             }
         named_add(named, m, ATTN_F32, 0, 12, 0.3, 0, "a.", "bias_k");
         w = named_weights(named);
-        REFUSES(NULL, attn_mha_load(&mha, &c, w, "a."), ATTN_UNSUPPORTED, "a.bias_k");
+        REFUSES(NULL, attn_mha_load(&mha, &c, w, "a."), ATTN_UNSUPPORTED,
+                "a.bias_k or bias_v is in the weights; extra keys (add_bias_kv) are not supported");
         attn_weights_destroy(w);
         memory_destroy(m);
     }

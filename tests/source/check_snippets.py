@@ -46,6 +46,7 @@ NAMES = {
     "model.h": "const attn_model *model; attn_cache *cache; attn_model_batch batch; attn_model_tokens tokens; "
                "attn_model_outputs outputs; int64_t id, one, sources[1]; int32_t start;",
     "patterns.h": "int64_t Tq, Tk; attn_params params;",
+    "progress.h": "attn_tensor q, k, v, e, out; void *workspace; size_t size; int64_t begun, tasks;",
     "quantise.h": "enum { T = 3, D = 4 }; attn_tensor q, k, v, out; attn_params params;",
     "rope.h": "enum { T = 3, head_dim = 4 }; float table[T * head_dim]; attn_params params;",
 }

@@ -6,7 +6,18 @@
 #include <stdlib.h>
 
 #include "failing_memory.h"
+#include "sentences.h"
 #include "whole_files.h"
+
+/* What the library says where memory is short. */
+static struct sentences shortages[] = {
+    {.words = "t.json: out of memory"},
+    {.words = "a tokenizer: out of memory"},
+    {.words = "no memory for | more tokens"},
+    {.words = "no memory for the tokens of a text of 9 bytes"},
+    {.words = "no memory for the tokens of a text of | bytes"},
+    {0},
+};
 
 static void arm(int fails_at)
 {
@@ -38,6 +49,8 @@ static void test_reading(void **state)
             const attn_status status = attn_tokenizer_parse(&t, json, strlen(json), "t.json");
             failed = disarm();
             assert_int_equal(status, failed ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            if (failed)
+                sentences_meet(shortages, attn_last_error());
             attn_tokenizer_close(t);
         }
         assert_true(count > 10);
@@ -60,6 +73,8 @@ static void test_encoding(void **state)
                 attn_tokenizer_encode_pair(t, whole_text, strlen(whole_text), whole_text, strlen(whole_text), NULL, &e);
             failed = disarm();
             assert_int_equal(status, failed ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            if (failed)
+                sentences_meet(shortages, attn_last_error());
             assert_true(failed ? e.count == before : e.count > before);
             attn_encoding_free(&e);
         }
@@ -83,6 +98,8 @@ static void test_decoding(void **state)
             const attn_status status = attn_tokenizer_decode(t, ids, 5, 1, text, sizeof text, &length);
             failed = disarm();
             assert_int_equal(status, failed ? ATTN_OUT_OF_MEMORY : ATTN_OK);
+            if (failed)
+                sentences_meet(shortages, attn_last_error());
             assert_true(failed ? length == 1000 : length < sizeof text);
         }
         assert_true(count > 1);
@@ -90,9 +107,15 @@ static void test_decoding(void **state)
     }
 }
 
+static void test_sentences(void **state)
+{
+    (void)state;
+    sentences_end(shortages);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_reading), cmocka_unit_test(test_encoding),
-                                       cmocka_unit_test(test_decoding)};
+                                       cmocka_unit_test(test_decoding), cmocka_unit_test(test_sentences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include "dtype.h"
 #include "random.h"
+#include "sentences.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -115,13 +116,5 @@ int fixture_outputs_equal(const struct fixture *a, const struct fixture *b)
 
 int holds_words(const char *text, const char *words)
 {
-    char word[64];
-    while (*words) {
-        const size_t n = strcspn(words, "|");
-        snprintf(word, sizeof word, "%.*s", (int)n, words);
-        if (!strstr(text, word))
-            return 0;
-        words += n + (words[n] == '|');
-    }
-    return 1;
+    return sentence_has(text, words);
 }

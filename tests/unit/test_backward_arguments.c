@@ -133,7 +133,7 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT, "out is NULL", {POINTER(f.out_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "params.lse is NULL|log-sum-exp", {POINTER(f.params_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "params.lse is NULL|log-sum-exp", {POINTER(f.params.lse, NULL)}},
-    {ATTN_INVALID_ARGUMENT, "gradients is NULL", {POINTER(g_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT, "gradients is NULL; expected a struct with the gradient of out", {POINTER(g_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "gradients.struct_size is 0", {INT64(g.struct_size, 0)}},
     {ATTN_INVALID_ARGUMENT, "gradients.struct_size is 8", {INT64(g.struct_size, 8)}},
     {ATTN_INVALID_ARGUMENT, "gradients.out is NULL", {POINTER(g.out, NULL)}},
@@ -209,7 +209,7 @@ static const struct wrong wrongs[] = {
     /* what is wrong for attn_forward(), too */
     {ATTN_INVALID_ARGUMENT, "params.scale|nan", {FLOAT(f.params.scale, NAN)}},
     {ATTN_INVALID_ARGUMENT, "params.softcap|-1", {FLOAT(f.params.softcap, -1)}},
-    {ATTN_INVALID_ARGUMENT, "params.causal|9", {INT(f.params.causal, 9)}},
+    {ATTN_INVALID_ARGUMENT, "params.causal is 9; expected an attn_causal", {INT(f.params.causal, 9)}},
     {ATTN_INVALID_ARGUMENT, "params.num_threads|-1", {INT(f.params.num_threads, -1)}},
     {ATTN_INVALID_ARGUMENT, "params.isa", {POINTER(f.params.isa, "sse9")}},
     {ATTN_INVALID_ARGUMENT, "params.kv_len[0] is 8", {INT64(f.kv_len[0], FIX_TK + 1)}},
@@ -244,12 +244,13 @@ static void test_without_gradient(void **state)
     expect_refused(&b, ATTN_INVALID_ARGUMENT, "params.key_sums is set; expected NULL", "key_sums");
     initialize(&b);
     b.f.params.scores = &scores;
-    expect_refused(&b, ATTN_INVALID_ARGUMENT, "params.scores is set; expected NULL", "scores");
+    expect_refused(&b, ATTN_INVALID_ARGUMENT, "params.scores is set; expected NULL in attn_backward()", "scores");
     initialize(&b);
     const attn_tensor scale = attn_bhtd(scales, FIX_B, FIX_HKV, FIX_TK, 1);
     b.f.k.dtype = ATTN_I8;
     b.f.params.k_scale = &scale;
-    expect_refused(&b, ATTN_UNSUPPORTED, "params.k_scale is set", "k_scale");
+    expect_refused(&b, ATTN_UNSUPPORTED, "params.k_scale is set; attn_backward() of version|does not implement it",
+                   "k_scale");
     initialize(&b);
     b.f.v.dtype = ATTN_I8;
     b.f.params.v_scale = &scale;
@@ -276,7 +277,7 @@ static void test_without_gradient(void **state)
     initialize(&b);
     b.f.params.qk = ATTN_QK_INT8;
     if (attn_forward(&b.f.q, &b.f.k, &b.f.v, &b.f.out, &b.f.params) == ATTN_OK) /* there are such kernels */
-        expect_refused(&b, ATTN_UNSUPPORTED, "params.qk is", "qk");
+        expect_refused(&b, ATTN_UNSUPPORTED, "params.qk is ATTN_QK_INT8", "qk");
 }
 
 /** Gradients of tables by distance. */

@@ -232,13 +232,30 @@ static void test_shares(void **state)
     assert_non_null(workspace);
     assert_int_equal(attn_backward_plan_num_threads(plan), THREADS);
     assert_int_equal(attn_backward_plan_run_share(plan, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(),
+                        "workspace is not prepared; expected one that attn_backward_plan_begin() has "
+                        "prepared for this plan");
     assert_int_equal(begin(plan, t, workspace, size), ATTN_OK);
-    static const int wrong[][3] = {{-1, 0, 1}, {9, 0, 1}, {0, -1, 1}, {0, 1, 1}, {0, 0, 0}, {0, 0, THREADS + 1}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(attn_backward_plan_run_share(plan, workspace, wrong[i][0], wrong[i][1], wrong[i][2]),
+    static const struct {
+        int phase, ith, nth;
+        const char *words;
+    } wrong[] = {{-1, 0, 1, "phase is -1; expected 0 to "},
+                 {9, 0, 1, "phase is 9; expected 0 to "},
+                 {0, -1, 1, "ith is -1; expected 0 to 0"},
+                 {0, 1, 1, "ith is 1; expected 0 to 0"},
+                 {0, 0, 0, "nth is 0; expected 1 to 3, the threads of the plan"},
+                 {0, 0, THREADS + 1, "nth is 4; expected 1 to 3, the threads of the plan"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(attn_backward_plan_run_share(plan, workspace, wrong[i].phase, wrong[i].ith, wrong[i].nth),
                          ATTN_INVALID_ARGUMENT);
+        assert_non_null(strstr(attn_last_error(), wrong[i].words));
+    }
     assert_int_equal(attn_backward_plan_run_share(NULL, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "plan is NULL; expected one made by attn_backward_plan_create()");
     assert_int_equal(attn_backward_plan_run_share(plan, NULL, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(),
+                        "workspace is NULL; expected one that attn_backward_plan_begin() has prepared "
+                        "for this plan");
     /* One after the other, in falling order: no share waits for one that has not begun. */
     for (int phase = 0; phase < attn_backward_plan_num_phases(plan); phase++)
         for (int ith = THREADS - 1; ith >= 0; ith--)
@@ -284,7 +301,7 @@ static void test_other_runs(void **state)
         *t = was;                                                                                                      \
     } while (0)
     t->gradients.v = NULL;
-    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.v");
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.v differs from what the plan was made with");
     t->gradients.lse = NULL;
     EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "gradients.lse");
     t->gradients.sinks = NULL;
@@ -302,7 +319,7 @@ static void test_other_runs(void **state)
     t->params.causal = ATTN_CAUSAL_NONE;
     EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.causal");
     t->bias.buckets = BUCKETS - 2, t->bias.max_distance = (BUCKETS - 3) / 2;
-    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.relative_bias->buckets");
+    EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.relative_bias->buckets is 7; the plan was made for 9");
     t->params.lse = NULL;
     EXPECT_REFUSAL(ATTN_INVALID_ARGUMENT, "params.lse");
 #undef EXPECT_REFUSAL
@@ -314,6 +331,7 @@ static void test_other_runs(void **state)
     *t = was;
     assert_int_equal(attn_backward_plan_create(NULL, &t->q, &t->k, &t->v, &t->out, &t->params, &t->gradients),
                      ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "plan is NULL; expected the address of a pointer");
     assert_int_equal(run(plan, t, workspace, size), ATTN_OK);
     attn_backward_plan_destroy(plan);
     free(workspace), free(t);

@@ -70,8 +70,8 @@ static void test_configs(void **state)
     attn_cache_config c = small_config();
     attn_cache *cache = NULL;
     attn_rope_config rope = attn_rope_config_default();
-    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_create(NULL, &c));
-    FAILS(ATTN_INVALID_ARGUMENT, "config is NULL", attn_cache_create(&cache, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL; expected the address of a pointer", attn_cache_create(NULL, &c));
+    FAILS(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_cache_config", attn_cache_create(&cache, NULL));
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.struct_size is 8", c.struct_size = 8);
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.layers is 0", c.layers = 0);
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.kv_heads is -1", c.kv_heads = -1);
@@ -92,8 +92,10 @@ static void test_configs(void **state)
     rope.base = 0.5;
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "base", c.rope = &rope);
     rope.base = 0;
-    WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.rope_layout is 2", c.rope = &rope, c.rope_layout = (attn_rope_layout)2);
-    WRONG_CONFIG(ATTN_SIZE_OVERFLOW, "pages of", c.layers = INT32_MAX, c.kv_heads = INT32_MAX, c.num_pages = INT32_MAX);
+    WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.rope_layout is 2; expected an attn_rope_layout", c.rope = &rope,
+                 c.rope_layout = (attn_rope_layout)2);
+    WRONG_CONFIG(ATTN_SIZE_OVERFLOW, "config asks for 2147483647 pages of", c.layers = INT32_MAX,
+                 c.kv_heads = INT32_MAX, c.num_pages = INT32_MAX);
     attn_cache_destroy(NULL);
 }
 
@@ -130,10 +132,12 @@ static void test_steps(void **state)
     attn_cache *cache = make(&c);
     attn_cache_usage usage = attn_cache_usage_default();
     int64_t ids[3], id, tokens[3] = {5, 0, 1};
-    FAILS(ATTN_INVALID_ARGUMENT, "id is NULL", attn_cache_add(cache, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "id is NULL; expected where to put one", attn_cache_add(cache, NULL));
     for (int i = 0; i < 3; i++)
         ids[i] = add(cache);
     FAILS(ATTN_CACHE_FULL, "3 sequences, config.max_sequences", attn_cache_add(cache, &id));
+    FAILS(ATTN_INVALID_ARGUMENT, "fork is NULL; expected where to put an id", attn_cache_fork(cache, ids[0], NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "usage is NULL; expected where to put it", attn_cache_get_usage(cache, NULL));
     FAILS(ATTN_CACHE_FULL, "3 sequences", attn_cache_fork(cache, ids[0], &id));
     draw_rows(&x, 6, 1);
     run_step(cache, 3, ids, tokens, &x);
@@ -148,22 +152,26 @@ static void test_steps(void **state)
     y = x;
     memset(x.out_data, CANARY, sizeof x.out_data);
     const int64_t again[2] = {ids[1], ids[1]}, no_id[1] = {77}, many[1] = {MOST}, some[1] = {60}, less[1] = {-1};
-    FAILS(ATTN_INVALID_ARGUMENT, "ids[1] is|again", attn_cache_step(cache, 2, again, tokens, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "ids[1] is 1 again; expected sequences that are all different",
+          attn_cache_step(cache, 2, again, tokens, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "ids[0] is 77|no such sequence", attn_cache_step(cache, 1, no_id, tokens, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 64|0 to 59", attn_cache_step(cache, 1, ids, many, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is -1", attn_cache_step(cache, 1, ids, less, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is -1; expected 0 to 59: sequence 0 has 5 of config.max_tokens, 64",
+          attn_cache_step(cache, 1, ids, less, NULL));
     FAILS(ATTN_CACHE_FULL, "free", (tokens[0] = 40, tokens[1] = 40, attn_cache_step(cache, 2, ids, tokens, NULL)));
-    FAILS(ATTN_CACHE_FULL, "119 tokens|80",
+    FAILS(ATTN_CACHE_FULL, "the step has 119 tokens, and all pages together hold 80",
           (tokens[0] = 59, tokens[1] = 60, attn_cache_step(cache, 2, ids, tokens, NULL)));
     const int64_t position = ((int64_t)1 << 53) + 1;
-    FAILS(ATTN_INVALID_ARGUMENT, "positions[0] is 9007199254740993",
+    FAILS(ATTN_INVALID_ARGUMENT, "positions[0] is 9007199254740993; expected at most 2^53 in size",
           attn_cache_step(cache, 1, &ids[1], (tokens[2] = 1, &tokens[2]), &position));
     FAILS(ATTN_INVALID_ARGUMENT, "num is 4|0 to 3", attn_cache_step(cache, 4, ids, tokens, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "num is -1", attn_cache_step(cache, -1, ids, tokens, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "ids is NULL", attn_cache_step(cache, 1, NULL, some, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "num is -1; expected 0 to 3, config.max_sequences",
+          attn_cache_step(cache, -1, ids, tokens, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "ids is NULL; expected 1 numbers", attn_cache_step(cache, 1, NULL, some, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL", attn_cache_step(cache, 1, ids, NULL, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_step(NULL, 0, NULL, NULL, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "length is 6|0 to 5", attn_cache_truncate(cache, ids[0], 6));
+    FAILS(ATTN_INVALID_ARGUMENT, "length is 6; expected 0 to 5, the tokens of sequence 0",
+          attn_cache_truncate(cache, ids[0], 6));
     assert_int_equal(attn_cache_length(cache, ids[0]), 5);
     assert_int_equal(attn_cache_length(cache, 77), -1);
     assert_int_equal(attn_cache_length(NULL, 0), -1);
@@ -194,14 +202,18 @@ static void test_layers(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "layer is 2; expected 0 to 1", attn_cache_append(cache, 2, &x.k, &x.v, 0));
     FAILS(ATTN_INVALID_ARGUMENT, "layer is -1", attn_cache_attend(cache, -1, &x.q, &x.out, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "k is NULL", attn_cache_append(cache, 0, NULL, &x.v, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -1", attn_cache_append(cache, 0, &x.k, &x.v, -1));
+    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -1; expected 0 or more", attn_cache_append(cache, 0, &x.k, &x.v, -1));
     t = x.k, t.shape[2] = 2;
     FAILS(ATTN_SHAPE_MISMATCH, "k.shape[2] is 2; expected 3, the tokens of the step",
+          attn_cache_append(cache, 0, &t, &x.v, 0));
+    t = x.k, t.shape[0] = 2;
+    FAILS(ATTN_SHAPE_MISMATCH, "k.shape[0] is 2; expected 1, as sequences follow each other",
           attn_cache_append(cache, 0, &t, &x.v, 0));
     t = x.k, t.shape[1] = 1;
     FAILS(ATTN_SHAPE_MISMATCH, "k.shape[1] is 1; expected 2, config.kv_heads",
           attn_cache_append(cache, 0, &t, &x.v, 0));
-    FAILS(ATTN_SHAPE_MISMATCH, "v.shape[3] is 8; expected 6", attn_cache_append(cache, 0, &x.k, &x.k, 0));
+    FAILS(ATTN_SHAPE_MISMATCH, "v.shape[3] is 8; expected 6, the head size of the cache",
+          attn_cache_append(cache, 0, &x.k, &x.k, 0));
     t = x.v, t.dtype = ATTN_I8;
     FAILS(ATTN_UNSUPPORTED, "v.dtype is i8", attn_cache_append(cache, 0, &x.k, &t, 0));
     assert_int_equal(attn_cache_append(cache, 0, &x.k, &x.v, 0), ATTN_OK);
@@ -224,7 +236,14 @@ static void test_layers(void **state)
     assert_int_equal(attn_cache_pools(cache, 0, &k, &v, &p), ATTN_OK);
     t = x.out, t.data = k.data;
     FAILS(ATTN_INVALID_ARGUMENT, "out overlaps k", attn_cache_attend(cache, 0, &x.q, &t, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "params is NULL", attn_cache_pools(cache, 0, &k, &v, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "params is NULL; expected where to put the block table",
+          attn_cache_pools(cache, 0, &k, &v, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "k is NULL; expected where to put a tensor",
+          attn_cache_pools(cache, 0, NULL, &v, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "v is NULL; expected where to put a tensor", attn_cache_pools(cache, 0, &k, NULL, &p));
+    p.struct_size = 8;
+    FAILS(ATTN_INVALID_ARGUMENT, "params.struct_size is 8; expected what attn_params_default() sets",
+          attn_cache_pools(cache, 0, &k, &v, &p));
     assert_int_equal(attn_cache_attend(cache, 0, &x.q, &x.out, NULL), ATTN_OK);
     attn_cache_destroy(cache);
 }
@@ -257,7 +276,8 @@ static void test_rotate(void **state)
         FAILS(ATTN_SHAPE_MISMATCH, "q.shape[2] is 2; expected 3", attn_cache_rotate(cache, &t, &t, 1));
         assert_int_equal(attn_cache_truncate(cache, id, 0), ATTN_OK);
     }
-    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_rotate(NULL, &x.q, &x.q, 1));
+    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()",
+          attn_cache_rotate(NULL, &x.q, &x.q, 1));
     attn_cache_destroy(cache);
 }
 
@@ -379,12 +399,14 @@ static void test_tree(void **state)
     }
     /* That branch is accepted: what follows is what follows in the fork. */
     static const int64_t accepted[2] = {5, 7}, falls[2] = {7, 5}, low[1] = {4}, high[1] = {8};
-    FAILS(ATTN_INVALID_ARGUMENT, "length is 9|0 to 8", attn_cache_keep(cache, id, 9, 0, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "num is 4|0 to 3", attn_cache_keep(cache, id, 5, 4, accepted));
+    FAILS(ATTN_INVALID_ARGUMENT, "length is 9; expected 0 to 8, the tokens there are",
+          attn_cache_keep(cache, id, 9, 0, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "num is 4; expected 0 to 3, the tokens behind the first 5",
+          attn_cache_keep(cache, id, 5, 4, accepted));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[1] is 5; expected 8 to 7", attn_cache_keep(cache, id, 5, 2, falls));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 4; expected 5 to 7", attn_cache_keep(cache, id, 5, 1, low));
+    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 4; expected 5 to 7, ascending", attn_cache_keep(cache, id, 5, 1, low));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 8", attn_cache_keep(cache, id, 5, 1, high));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL", attn_cache_keep(cache, id, 5, 1, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL; expected 1 of them", attn_cache_keep(cache, id, 5, 1, NULL));
     FAILS(ATTN_UNSUPPORTED, "tokens[0] is 1, which would move from or to a page",
           attn_cache_keep(cache, id, 0, 1, &one));
     assert_int_equal(attn_cache_keep(cache, id, 5, 2, accepted), ATTN_OK);
@@ -458,22 +480,26 @@ static void test_store_errors(void **state)
     attn_tensor rotations = attn_bhtd(table, 1, 1, TOKENS, 6);
     memset(pool_data, CANARY, sizeof pool_data);
 #define STORE(x, slots, rotations, pool) attn_store(x, slots, rotations, ATTN_ROPE_HALF_SPLIT, pool, NULL, 0)
-    FAILS(ATTN_INVALID_ARGUMENT, "slots has 4 twice", STORE(&x, twice, NULL, &pool));
+    FAILS(ATTN_INVALID_ARGUMENT, "slots has 4 twice; expected places that are all different",
+          STORE(&x, twice, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "slots[3] is 12|0 to 11", STORE(&x, far, NULL, &pool));
-    FAILS(ATTN_INVALID_ARGUMENT, "slots[1] is -2", STORE(&x, low, NULL, &pool));
-    FAILS(ATTN_INVALID_ARGUMENT, "slots is NULL", STORE(&x, NULL, NULL, &pool));
+    FAILS(ATTN_INVALID_ARGUMENT, "slots[1] is -2; expected -1, or a place from 0 to 11", STORE(&x, low, NULL, &pool));
+    FAILS(ATTN_INVALID_ARGUMENT, "slots is NULL; expected 4 places", STORE(&x, NULL, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "x is NULL", STORE(NULL, good, NULL, &pool));
     FAILS(ATTN_INVALID_ARGUMENT, "pool is NULL", STORE(&x, good, NULL, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "layout is 1", attn_store(&x, good, NULL, ATTN_ROPE_INTERLEAVED, &pool, NULL, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "layout is 7", attn_store(&x, good, &rotations, (attn_rope_layout)7, &pool, NULL, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -2",
+    FAILS(ATTN_INVALID_ARGUMENT, "layout is 1; expected 0 without rotations",
+          attn_store(&x, good, NULL, ATTN_ROPE_INTERLEAVED, &pool, NULL, 0));
+    FAILS(ATTN_INVALID_ARGUMENT, "layout is 7; expected an attn_rope_layout",
+          attn_store(&x, good, &rotations, (attn_rope_layout)7, &pool, NULL, 0));
+    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -2; expected 0 or more",
           attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, NULL, -2));
     t = x, t.shape[0] = 2, t.stride[0] = 0;
-    FAILS(ATTN_SHAPE_MISMATCH, "x.shape[0] is 2; expected 1", STORE(&t, good, NULL, &pool));
+    FAILS(ATTN_SHAPE_MISMATCH, "x.shape[0] is 2; expected 1, as its tokens go where slots says",
+          STORE(&t, good, NULL, &pool));
     t = pool, t.shape[1] = 1;
     FAILS(ATTN_SHAPE_MISMATCH, "pool.shape[1] is 1; expected 2", STORE(&x, good, NULL, &t));
     t = pool, t.shape[3] = 7;
-    FAILS(ATTN_SHAPE_MISMATCH, "pool.shape[3] is 7; expected 8", STORE(&x, good, NULL, &t));
+    FAILS(ATTN_SHAPE_MISMATCH, "pool.shape[3] is 7; expected 8, the head size of x", STORE(&x, good, NULL, &t));
     t = pool, t.dtype = ATTN_U8;
     FAILS(ATTN_UNSUPPORTED, "pool.dtype is u8", STORE(&x, good, NULL, &t));
     t = pool, t.stride[0] = 0;
@@ -481,7 +507,11 @@ static void test_store_errors(void **state)
     t = pool, t.data = x_data;
     FAILS(ATTN_INVALID_ARGUMENT, "pool overlaps x", STORE(&x, good, NULL, &t));
     t = rotations, t.shape[3] = 5;
-    FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[3] is 5", STORE(&x, good, &t, &pool));
+    FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[3] is 5; expected an even number up to 8, the head size of x",
+          STORE(&x, good, &t, &pool));
+    t = rotations, t.shape[0] = 2;
+    FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[0] is 2; expected 1, as x has a batch of 1",
+          STORE(&x, good, &t, &pool));
     t = rotations, t.shape[2] = 3;
     FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[2] is 3; expected 4", STORE(&x, good, &t, &pool));
     t = rotations, t.dtype = ATTN_BF16;
@@ -495,7 +525,7 @@ static void test_store_errors(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "scales is set and pool.dtype is f32",
           attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, &scales, 0));
     t = scales, t.shape[0] = 1;
-    FAILS(ATTN_SHAPE_MISMATCH, "scales.shape[0] is 1; expected 3", STORE_8(&t));
+    FAILS(ATTN_SHAPE_MISMATCH, "scales.shape[0] is 1; expected 3, as pool has", STORE_8(&t));
     t = scales, t.shape[3] = 2;
     FAILS(ATTN_SHAPE_MISMATCH, "scales.shape[3] is 2; expected 1", STORE_8(&t));
     t = scales, t.dtype = ATTN_F16;
@@ -504,6 +534,10 @@ static void test_store_errors(void **state)
     FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps pool", STORE_8(&t));
     t = scales, t.data = x_data;
     FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps x", STORE_8(&t));
+    attn_tensor wide = attn_bhtd(x_data, 1, 1, 1, 4097);
+    small = wide, small.dtype = ATTN_I8, small.data = pool_data;
+    FAILS(ATTN_UNSUPPORTED, "pool.shape[3] is 4097; of i8 head sizes go up to 4096",
+          attn_store(&wide, good, NULL, ATTN_ROPE_HALF_SPLIT, &small, &scales, 0));
 #undef STORE_8
     assert_true(all_canary(pool_data, sizeof pool_data));
     x.shape[2] = 0;

@@ -146,12 +146,17 @@ static void test_window_within(void **state)
     } wrong[] = {{{9, 0, 0, NULL, 0}, "params.window->left is 9; expected at most 8"},
                  {{ATTN_UNLIMITED, 0, 0, NULL, 0}, "params.window->left is"},
                  {{8, 0, 3, NULL, 0}, "params.window->first_tokens is 3; expected at most 2"},
-                 {{8, 0, 2, global, 1}, "params.window->num_global is 1"}};
+                 {{8, 0, 2, global, 1}, "params.window->num_global is 1; expected 0, as the cache has a window"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(attend_within(ring, &wrong[i].window, out[0]), ATTN_INVALID_ARGUMENT);
         assert_non_null(strstr(attn_last_error(), wrong[i].words));
         assert_memory_equal(own, out[0], sizeof own);
     }
+    /* Nor can it go back to where a query saw keys that have been handed back. */
+    assert_int_equal(attn_cache_truncate(ring, ids[0], 20), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "length is 20; of the keys that a query there sees, some before token 28 "
+                                           "have been handed back");
+    assert_int_equal(attn_cache_length(ring, ids[0]), 40);
     attn_cache_destroy(ring);
     attn_cache_destroy(whole);
 }
@@ -295,7 +300,8 @@ static void test_full(void **state)
         struct seen was = look(cache, 4, ids, 2);
         const int64_t more[4] = {1, 1, 1, 17};
         assert_int_equal(attn_cache_step(cache, 4, ids, more, NULL), ATTN_CACHE_FULL);
-        if (!holds_words(attn_last_error(), "takes 4 pages|3 are free"))
+        if (!holds_words(attn_last_error(),
+                         "the step takes 4 pages more than it hands back, and of the cache's 6 pages 3 are free"))
             fail_msg("'%s'", attn_last_error());
         struct seen is = look(cache, 4, ids, 2);
         assert_int_equal(was.size, is.size);

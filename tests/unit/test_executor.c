@@ -288,10 +288,12 @@ static void test_refusals(void **state)
     static const struct {
         attn_status status;
         const char *words;
-    } wrong[] = {
-        {ATTN_INVALID_ARGUMENT, "executor.struct_size is 0"}, {ATTN_INVALID_ARGUMENT, "executor.struct_size|expected"},
-        {ATTN_INVALID_ARGUMENT, "executor.num_threads is 0"}, {ATTN_INVALID_ARGUMENT, "executor.num_threads is -2"},
-        {ATTN_INVALID_ARGUMENT, "executor.run is NULL"},      {ATTN_UNSUPPORTED, "executor.struct_size|set"}};
+    } wrong[] = {{ATTN_INVALID_ARGUMENT, "executor.struct_size is 0"},
+                 {ATTN_INVALID_ARGUMENT, "executor.struct_size|expected"},
+                 {ATTN_INVALID_ARGUMENT, "executor.num_threads is 0"},
+                 {ATTN_INVALID_ARGUMENT, "executor.num_threads is -2"},
+                 {ATTN_INVALID_ARGUMENT, "executor.run is NULL; expected a function"},
+                 {ATTN_UNSUPPORTED, "executor.struct_size|set"}};
     for (int i = 0; i < 6; i++) {
         newer.executor = executor_of(run_backwards, &noted, 2);
         attn_executor *e = &newer.executor;

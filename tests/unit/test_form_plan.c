@@ -171,6 +171,7 @@ static void test_kept_arrays(void **state)
         run_planned(plan, &c);
         run_planned(plan, &c);
         assert_int_equal(attn_plan_keep(plan, &c.params), ATTN_INVALID_ARGUMENT);
+        assert_string_equal(attn_last_error(), "plan keeps its arrays already; expected a new one for others");
         attn_plan_destroy(plan);
         plan = plan_of(&expected);
         run_planned(plan, &expected);

@@ -196,7 +196,7 @@ static void test_refused(void **state)
     attn_rope_config rope = attn_rope_config_default();
     rope.pairs = 2;
     c.dv = DK + 1;
-    expect_refused(&c, "config.dv is 41|at most 40");
+    expect_refused(&c, "config.dv is 41; expected at most 40, config.dk, with v_in_k");
     c = config_of(ATTN_F32, 1);
     c.rope = &rope;
     expect_refused(&c, "config.rope is set|v_in_k");
@@ -212,7 +212,7 @@ static void test_refused(void **state)
     assert_int_equal(attn_cache_step(x.inside, 1, &id, &tokens, NULL), ATTN_OK);
     assert_int_equal(attn_cache_step(x.apart, 1, &id, &tokens, NULL), ATTN_OK);
     assert_int_equal(attn_cache_append(x.inside, 0, &k, &v, 0), ATTN_INVALID_ARGUMENT);
-    assert_true(holds_words(attn_last_error(), "v is set|NULL|v_in_k"));
+    assert_true(holds_words(attn_last_error(), "v is set; expected NULL, as config.v_in_k has values in keys"));
     assert_int_equal(attn_cache_append(x.apart, 0, &k, NULL, 0), ATTN_INVALID_ARGUMENT);
     assert_true(holds_words(attn_last_error(), "v is NULL"));
     /* Nothing was kept: the same rows can be appended now, and no others lie in the cache. */

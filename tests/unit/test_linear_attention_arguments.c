@@ -133,7 +133,7 @@ static const struct wrong wrongs[] = {
     /* shapes */
     {ATTN_INVALID_ARGUMENT, "q.shape[2] is -5", {INT64(q.shape[2], -5)}},
     {ATTN_INVALID_ARGUMENT, "params.decay.shape[0] is -1", {INT64(decay.shape[0], -1)}},
-    {ATTN_SHAPE_MISMATCH, "k.shape[0] is 1; expected 2", {INT64(k.shape[0], 1)}},
+    {ATTN_SHAPE_MISMATCH, "k.shape[0] is 1; expected 2, the batch of q", {INT64(k.shape[0], 1)}},
     {ATTN_SHAPE_MISMATCH, "v.shape[0] is 3; expected 2", {INT64(v.shape[0], 3)}},
     {ATTN_SHAPE_MISMATCH, "out.shape[0] is 1; expected 2", {INT64(out.shape[0], 1)}},
     {ATTN_SHAPE_MISMATCH, "k.shape[2] is 5; expected 6", {INT64(k.shape[2], 5)}},
@@ -143,11 +143,16 @@ static const struct wrong wrongs[] = {
     {ATTN_SHAPE_MISMATCH, "out.shape[3] is 4; expected 5", {INT64(out.shape[3], 4)}},
     {ATTN_SHAPE_MISMATCH, "out.shape[1] is 2; expected 4", {INT64(out.shape[1], 2)}},
     {ATTN_SHAPE_MISMATCH, "q.shape[1] is 3|2", {INT64(q.shape[1], 3)}},
-    {ATTN_SHAPE_MISMATCH, "q.shape[1] is 0|2", {INT64(q.shape[1], 0)}},
+    {ATTN_UNSUPPORTED, "q.shape[1] is 8194; expected at most 4096 times 2, the heads of v", {INT64(q.shape[1], 8194)}},
+    {ATTN_SHAPE_MISMATCH,
+     "q.shape[1] is 0; expected a multiple or a divisor of 2, the heads of v",
+     {INT64(q.shape[1], 0)}},
     {ATTN_SHAPE_MISMATCH, "k.shape[1] is 4|2", {INT64(k.shape[1], 4)}},
-    {ATTN_SHAPE_MISMATCH, "k.shape[1] is 0|2", {INT64(k.shape[1], 0)}},
+    {ATTN_SHAPE_MISMATCH, "k.shape[1] is 0; expected a divisor of 2, the heads of v", {INT64(k.shape[1], 0)}},
     {ATTN_SHAPE_MISMATCH, "q.shape[1] is 4|0", {INT64(v.shape[1], 0)}},
-    {ATTN_UNSUPPORTED, "q.shape[3] is 4097|4096", {INT64(q.shape[3], 4097), INT64(k.shape[3], 4097)}},
+    {ATTN_UNSUPPORTED,
+     "q.shape[3] is 4097; expected at most 4096 channels",
+     {INT64(q.shape[3], 4097), INT64(k.shape[3], 4097)}},
     {ATTN_UNSUPPORTED, "v.shape[3] is 5000|4096", {INT64(v.shape[3], 5000), INT64(out.shape[3], 5000)}},
     {ATTN_SHAPE_MISMATCH, "params.decay.shape[0] is 3; expected 1 or 2", {INT64(decay.shape[0], 3)}},
     {ATTN_SHAPE_MISMATCH, "params.decay.shape[1] is 4; expected 1 or 2", {INT64(decay.shape[1], 4)}},
@@ -156,15 +161,19 @@ static const struct wrong wrongs[] = {
     {ATTN_SHAPE_MISMATCH, "params.beta.shape[0] is 0; expected 1 or 2", {INT64(beta.shape[0], 0)}},
     {ATTN_SHAPE_MISMATCH, "params.beta.shape[1] is 4; expected 1 or 2", {INT64(beta.shape[1], 4)}},
     {ATTN_SHAPE_MISMATCH, "params.beta.shape[2] is 7; expected 1 or 6", {INT64(beta.shape[2], 7)}},
-    {ATTN_SHAPE_MISMATCH, "params.beta.shape[3] is 8; expected 1", {INT64(beta.shape[3], 8)}},
+    {ATTN_SHAPE_MISMATCH, "params.beta.shape[3] is 8; expected 1, a number for each head", {INT64(beta.shape[3], 8)}},
     {ATTN_SHAPE_MISMATCH, "params.resets.shape[0] is 3; expected 1 or 2", {INT64(resets.shape[0], 3)}},
     {ATTN_SHAPE_MISMATCH, "params.resets.shape[1] is 3; expected 1 or 2", {INT64(resets.shape[1], 3)}},
     {ATTN_SHAPE_MISMATCH, "params.resets.shape[2] is 5|6", {INT64(resets.shape[2], 5)}},
-    {ATTN_SHAPE_MISMATCH, "params.resets.shape[3] is 2; expected 1", {INT64(resets.shape[3], 2)}},
+    {ATTN_SHAPE_MISMATCH,
+     "params.resets.shape[3] is 2; expected 1, a mark for each token",
+     {INT64(resets.shape[3], 2)}},
     {ATTN_SHAPE_MISMATCH, "params.state_in.shape[0] is 1; expected 2", {INT64(state_in.shape[0], 1)}},
-    {ATTN_SHAPE_MISMATCH, "params.state_in.shape[1] is 4; expected 2", {INT64(state_in.shape[1], 4)}},
+    {ATTN_SHAPE_MISMATCH, "params.state_in.shape[1] is 4; expected 2, the heads of v", {INT64(state_in.shape[1], 4)}},
     {ATTN_SHAPE_MISMATCH, "params.state_in.shape[2] is 5; expected 8", {INT64(state_in.shape[2], 5)}},
-    {ATTN_SHAPE_MISMATCH, "params.state_in.shape[3] is 8; expected 5", {INT64(state_in.shape[3], 8)}},
+    {ATTN_SHAPE_MISMATCH,
+     "params.state_in.shape[3] is 8; expected 5, the channels of v",
+     {INT64(state_in.shape[3], 8)}},
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[0] is 3; expected 2", {INT64(state_out.shape[0], 3)}},
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[1] is 1; expected 2", {INT64(state_out.shape[1], 1)}},
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[2] is 7; expected 8", {INT64(state_out.shape[2], 7)}},
@@ -186,11 +195,13 @@ static const struct wrong wrongs[] = {
     {ATTN_SIZE_OVERFLOW, "params.decay|4611686018427387903", {INT64(decay.stride[3], INT64_MAX / 2)}},
     {ATTN_SIZE_OVERFLOW, "params.beta|4611686018427387903", {INT64(beta.stride[1], INT64_MAX / 2)}},
     {ATTN_SIZE_OVERFLOW, "params.state_in|9223372036854775807", {INT64(state_in.stride[1], INT64_MAX)}},
-    {ATTN_SIZE_OVERFLOW, "q.shape is 1099511627776", {INT64(q.shape[0], HUGE_LENGTH), INT64(q.shape[2], HUGE_LENGTH)}},
+    {ATTN_SIZE_OVERFLOW,
+     "q.shape is 1099511627776 x 4 x 1099511627776 x 8; expected",
+     {INT64(q.shape[0], HUGE_LENGTH), INT64(q.shape[2], HUGE_LENGTH)}},
 
     /* options */
     {ATTN_INVALID_ARGUMENT, "params.scale|nan", {FLOAT(params.scale, NAN)}},
-    {ATTN_INVALID_ARGUMENT, "params.scale|inf", {FLOAT(params.scale, INFINITY)}},
+    {ATTN_INVALID_ARGUMENT, "params.scale is inf; expected a finite number", {FLOAT(params.scale, INFINITY)}},
     {ATTN_INVALID_ARGUMENT, "params.num_threads is -1", {INT(params.num_threads, -1)}},
     {ATTN_INVALID_ARGUMENT, "params.isa|sse9|scalar", {POINTER(params.isa, "sse9")}},
     {ATTN_INVALID_ARGUMENT, "params.num_sequences is 1|cu_seqlens", {INT64(params.num_sequences, 1)}},
@@ -219,11 +230,11 @@ static void test_wrongs(void **state)
 
 static const struct wrong ragged_wrongs[] = {
     {ATTN_SHAPE_MISMATCH,
-     "q.shape[0] is 2|1",
+     "q.shape[0] is 2; expected 1, the batch of a ragged call",
      {INT64(q.shape[0], 2), INT64(k.shape[0], 2), INT64(v.shape[0], 2), INT64(out.shape[0], 2)}},
-    {ATTN_INVALID_ARGUMENT, "params.num_sequences is -1", {INT64(params.num_sequences, -1)}},
+    {ATTN_INVALID_ARGUMENT, "params.num_sequences is -1; expected 0 or more", {INT64(params.num_sequences, -1)}},
     {ATTN_INVALID_ARGUMENT, "params.num_sequences is 3|cu_seqlens", {POINTER(params.cu_seqlens, NULL)}},
-    {ATTN_INVALID_ARGUMENT, "params.cu_seqlens[0] is 1", {INT64(cu_seqlens[0], 1)}},
+    {ATTN_INVALID_ARGUMENT, "params.cu_seqlens[0] is 1; expected 0 to 0, the tokens of q", {INT64(cu_seqlens[0], 1)}},
     {ATTN_INVALID_ARGUMENT, "params.cu_seqlens[0] is -1", {INT64(cu_seqlens[0], -1)}},
     {ATTN_INVALID_ARGUMENT, "params.cu_seqlens[2] is 1", {INT64(cu_seqlens[2], 1)}},
     {ATTN_INVALID_ARGUMENT, "params.cu_seqlens[3] is 7", {INT64(cu_seqlens[3], LIN_T + 1)}},
@@ -233,6 +244,9 @@ static const struct wrong ragged_wrongs[] = {
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[0] is 2; expected 3", {INT64(state_out.shape[0], 2)}},
     {ATTN_SIZE_OVERFLOW, "params.cu_seqlens", {INT64(params.num_sequences, INT64_MAX)}},
     {ATTN_SIZE_OVERFLOW, "params.cu_seqlens", {INT64(params.num_sequences, INT64_MAX / 8)}},
+    {ATTN_SIZE_OVERFLOW,
+     "params.num_sequences is 1000000000000000000; expected states with fewer than 2^63 columns in all",
+     {INT64(params.num_sequences, 1000000000000000000), INT64(v.shape[1], 2)}},
     {ATTN_INVALID_ARGUMENT,
      "params.decay[0][0][1][2] is 2; expected a number up to 0",
      {FLOAT(decay_data[LIN_DK + 2], 2)}},
@@ -253,7 +267,7 @@ static void test_lengths(void **state)
         const char *words;
     } wrong[] = {
         {{-1, 6}, "params.lengths[0] is -1"},
-        {{6, 7}, "params.lengths[1] is 7"},
+        {{6, 7}, "params.lengths[1] is 7; expected 0 to 6, the tokens of q"},
         {{0, INT64_MIN}, "params.lengths[1] is -9223372036854775808"},
         {{INT64_MAX, 0}, "params.lengths[0] is 9223372036854775807"},
     };
@@ -423,7 +437,11 @@ static void test_instruction_sets(void **state)
         const attn_status status = linear_fixture_call(&f);
         assert_int_equal(status, attn_isa_supported(isa) ? ATTN_OK : ATTN_UNSUPPORTED);
         if (status != ATTN_OK) {
-            assert_true(holds_words(attn_last_error(), isa));
+            {
+                char words[128];
+                snprintf(words, sizeof words, "params.isa is %s, which this processor does not have", isa);
+                assert_string_equal(attn_last_error(), words);
+            }
             assert_true(linear_fixture_untouched(&f));
             continue;
         }

@@ -110,7 +110,8 @@ static void test_run(void **state)
     assert_int_equal(run(plan, &work, NULL, size), ATTN_INVALID_ARGUMENT);
     assert_true(holds_words(attn_last_error(), "workspace|NULL"));
     assert_int_equal(run(NULL, &work, workspace, size), ATTN_INVALID_ARGUMENT);
-    assert_true(holds_words(attn_last_error(), "plan|NULL"));
+    assert_true(
+        holds_words(attn_last_error(), "plan is NULL; expected one made by attn_linear_attention_plan_create()"));
     assert_int_equal(begin(plan, &work, workspace, size - 1), ATTN_WORKSPACE_TOO_SMALL);
     assert_int_equal(begin(NULL, &work, workspace, size), ATTN_INVALID_ARGUMENT);
     assert_true(is_untouched(&work));
@@ -220,6 +221,53 @@ static void test_least_size(void **state)
     free(workspace);
 }
 
+/** Tasks are counted as they begin, share by share, and can be counted in zeros. */
+static void test_progress(void **state)
+{
+    (void)state;
+    compute_expected();
+    for (int threads = 1; threads <= THREADS; threads += THREADS - 1) {
+        int64_t begun = -1, tasks = -1, all = -1;
+        initialize(&work, threads);
+        attn_linear_attention_plan *plan = plan_of(&work);
+        const size_t size = attn_linear_attention_plan_workspace_size(plan);
+        void *workspace = calloc(1, size);
+        assert_non_null(workspace);
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &all), ATTN_OK);
+        assert_int_equal(begun, 0);
+        assert_true(all >= HEADS);
+        assert_int_equal(run(plan, &work, workspace, size), ATTN_OK);
+        assert_true(is_right(&work));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &tasks), ATTN_OK);
+        assert_int_equal(tasks, all);
+        assert_int_equal(begun, all);
+        assert_int_equal(begin(plan, &work, workspace, size), ATTN_OK);
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &tasks), ATTN_OK);
+        assert_int_equal(begun, 0);
+        for (int phase = 0; phase < attn_linear_attention_plan_num_phases(plan); phase++)
+            assert_int_equal(attn_linear_attention_plan_run_share(plan, workspace, phase, 0, 1), ATTN_OK);
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, &tasks), ATTN_OK);
+        assert_int_equal(begun, all);
+
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size - 1, &begun, &tasks),
+                         ATTN_WORKSPACE_TOO_SMALL);
+        assert_true(holds_words(attn_last_error(), "workspace_size"));
+        assert_int_equal(attn_linear_attention_plan_progress(NULL, workspace, size, &begun, &tasks),
+                         ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "plan is NULL"));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, NULL, size, &begun, &tasks), ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "workspace is NULL"));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, NULL, &tasks),
+                         ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "begun is NULL"));
+        assert_int_equal(attn_linear_attention_plan_progress(plan, workspace, size, &begun, NULL),
+                         ATTN_INVALID_ARGUMENT);
+        assert_true(holds_words(attn_last_error(), "tasks is NULL"));
+        free(workspace);
+        attn_linear_attention_plan_destroy(plan);
+    }
+}
+
 /** A thread of a pool: its shares of all phases. */
 struct worker {
     const attn_linear_attention_plan *plan;
@@ -249,12 +297,23 @@ static void test_shares(void **state)
     assert_non_null(workspace);
     assert_int_equal(attn_linear_attention_plan_num_threads(plan), THREADS);
     assert_int_equal(attn_linear_attention_plan_run_share(plan, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "workspace is not prepared; expected one that "
+                                           "attn_linear_attention_plan_begin() has prepared for this plan");
     assert_int_equal(begin(plan, &work, workspace, size), ATTN_OK);
-    static const int wrong[][3] = {{-1, 0, 1}, {9, 0, 1}, {0, -1, 1}, {0, 1, 1}, {0, 0, 0}, {0, 0, THREADS + 1}};
+    static const struct {
+        int phase, ith, nth;
+        const char *words;
+    } wrong[] = {{-1, 0, 1, "phase is -1; expected 0 to "},
+                 {9, 0, 1, "phase is 9; expected 0 to "},
+                 {0, -1, 1, "ith is -1; expected 0 to 0"},
+                 {0, 1, 1, "ith is 1; expected 0 to 0"},
+                 {0, 0, 0, "nth is 0; expected 1 to 4, the threads of the plan"},
+                 {0, 0, THREADS + 1, "nth is 5; expected 1 to 4, the threads of the plan"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(attn_linear_attention_plan_run_share(plan, workspace, wrong[i][0], wrong[i][1], wrong[i][2]),
-                         ATTN_INVALID_ARGUMENT);
-        assert_true(strlen(attn_last_error()) > 10);
+        assert_int_equal(
+            attn_linear_attention_plan_run_share(plan, workspace, wrong[i].phase, wrong[i].ith, wrong[i].nth),
+            ATTN_INVALID_ARGUMENT);
+        assert_non_null(strstr(attn_last_error(), wrong[i].words));
     }
     assert_int_equal(attn_linear_attention_plan_run_share(NULL, workspace, 0, 0, 1), ATTN_INVALID_ARGUMENT);
     assert_int_equal(attn_linear_attention_plan_run_share(plan, NULL, 0, 0, 1), ATTN_INVALID_ARGUMENT);
@@ -361,15 +420,15 @@ static void test_other_runs(void **state)
     } while (0)
     work.q.shape[2] = work.k.shape[2] = work.v.shape[2] = work.out.shape[2] = TOKENS - 1;
     work.decay.shape[2] = work.beta.shape[2] = TOKENS - 1;
-    EXPECT_REFUSAL("q differs");
+    EXPECT_REFUSAL("q differs from what the plan was made with");
     work.q.shape[1] = work.k.shape[1] = 3;
-    EXPECT_REFUSAL("q differs");
+    EXPECT_REFUSAL("q differs from what the plan was made with");
     work.k.shape[1] = 2;
-    EXPECT_REFUSAL("k differs");
+    EXPECT_REFUSAL("k differs from what the plan was made with");
     work.v.shape[3] = work.out.shape[3] = work.state_in.shape[3] = work.state_out.shape[3] = DV - 1;
-    EXPECT_REFUSAL("v differs");
+    EXPECT_REFUSAL("v differs from what the plan was made with");
     work.q.dtype = ATTN_BF16;
-    EXPECT_REFUSAL("q differs");
+    EXPECT_REFUSAL("q differs from what the plan was made with");
     work.out.dtype = ATTN_F16;
     EXPECT_REFUSAL("out differs");
     work.params.decay = NULL;
@@ -388,7 +447,7 @@ static void test_other_runs(void **state)
     work.params.num_sequences = 1;
     EXPECT_REFUSAL("params.cu_seqlens");
     work.params.scale = 2;
-    EXPECT_REFUSAL("params.scale");
+    EXPECT_REFUSAL("params.scale gives 2; the plan was made for 0.176777");
     work.params.isa = "scalar";
     if (strcmp(attn_isa_active(), "scalar") != 0)
         EXPECT_REFUSAL("params.isa");
@@ -402,9 +461,40 @@ static void test_other_runs(void **state)
     memcpy(&work, &was, sizeof was);
     assert_int_equal(attn_linear_attention_plan_create(NULL, &work.q, &work.k, &work.v, &work.out, &work.params),
                      ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "plan is NULL; expected the address of a pointer");
     assert_int_equal(run(plan, &work, workspace, size), ATTN_OK);
     attn_linear_attention_plan_destroy(plan);
     free(workspace);
+}
+
+/** Features, directions and the number of sequences are the plan's. */
+static void test_other_options(void **state)
+{
+    (void)state;
+    static float rows[TOKENS * 4], outs[TOKENS * 4];
+    static char workspace[1 << 20];
+    static const int64_t offsets[3] = {0, TOKENS, TOKENS};
+    const attn_tensor x = attn_bhtd(rows, 1, 1, TOKENS, 4), out = attn_bhtd(outs, 1, 1, TOKENS, 4);
+    for (int ragged = 0; ragged < 2; ragged++) {
+        attn_linear_attention_params params = attn_linear_attention_params_default();
+        attn_linear_attention_plan *plan;
+        params.cu_seqlens = ragged ? offsets : NULL;
+        params.num_sequences = ragged;
+        assert_int_equal(attn_linear_attention_plan_create(&plan, &x, &x, &x, &out, &params), ATTN_OK);
+        assert_true(attn_linear_attention_plan_workspace_size(plan) <= sizeof workspace);
+        memset(outs, CANARY, sizeof outs);
+        if (ragged)
+            params.num_sequences = 2;
+        else
+            params.normalise = 1;
+        assert_int_equal(attn_linear_attention_plan_run(plan, &x, &x, &x, &out, &params, workspace, sizeof workspace),
+                         ATTN_INVALID_ARGUMENT);
+        assert_string_equal(attn_last_error(),
+                            ragged ? "params.num_sequences is 2; the plan was made for 1"
+                                   : "params.map, normalise or bidirectional differs from what the plan was made with");
+        assert_true(all_canary(outs, sizeof outs));
+        attn_linear_attention_plan_destroy(plan);
+    }
 }
 
 static void test_describe(void **state)
@@ -432,9 +522,10 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run),         cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_in),
-        cmocka_unit_test(test_least_size),  cmocka_unit_test(test_shares),         cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_begin_keeps), cmocka_unit_test(test_other_runs),     cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_run),        cmocka_unit_test(test_plan_of_shapes), cmocka_unit_test(test_in),
+        cmocka_unit_test(test_least_size), cmocka_unit_test(test_shares),         cmocka_unit_test(test_progress),
+        cmocka_unit_test(test_threads),    cmocka_unit_test(test_begin_keeps),    cmocka_unit_test(test_other_runs),
+        cmocka_unit_test(test_describe),   cmocka_unit_test(test_other_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

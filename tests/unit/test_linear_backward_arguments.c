@@ -107,7 +107,7 @@ static const struct wrong wrongs[] = {
     /* the forward call's arguments, a few: they are checked by the same functions */
     {ATTN_INVALID_ARGUMENT, "q is NULL", {POINTER(f.q_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "params.struct_size is 8", {INT64(f.params.struct_size, 8)}},
-    {ATTN_SHAPE_MISMATCH, "k.shape[3] is 7", {INT64(f.k.shape[3], 7)}},
+    {ATTN_SHAPE_MISMATCH, "k.shape[3] is 7; expected 8, the channels of q", {INT64(f.k.shape[3], 7)}},
     {ATTN_INVALID_ARGUMENT, "params.num_threads is -1", {INT(f.params.num_threads, -1)}},
 
     /* what has no gradient */
@@ -117,7 +117,9 @@ static const struct wrong wrongs[] = {
     {ATTN_INVALID_ARGUMENT, "gradients.state_in is set|params.state_in is", {POINTER(f.params.state_in, NULL)}},
 
     /* the struct */
-    {ATTN_INVALID_ARGUMENT, "gradients is NULL", {POINTER(gradients_arg, NULL)}},
+    {ATTN_INVALID_ARGUMENT,
+     "gradients is NULL; expected a struct with the gradient of out",
+     {POINTER(gradients_arg, NULL)}},
     {ATTN_INVALID_ARGUMENT, "gradients.struct_size is 0", {INT64(gradients.struct_size, 0)}},
     {ATTN_INVALID_ARGUMENT,
      "gradients.struct_size is",
@@ -231,7 +233,7 @@ static void test_sizes(void **state)
     assert_int_equal(
         attn_linear_attention_backward_workspace_size(&f->q, &f->k, &f->v, NULL, &f->params, &g.gradients, NULL),
         ATTN_INVALID_ARGUMENT);
-    assert_true(holds_words(attn_last_error(), "size is NULL"));
+    assert_true(holds_words(attn_last_error(), "size is NULL; expected where to put the number of bytes"));
     assert_int_equal(
         attn_linear_attention_backward_workspace_size(&f->q, &f->k, &f->v, NULL, &f->params, &g.gradients, &size),
         ATTN_OK);
@@ -267,7 +269,8 @@ static void test_sizes(void **state)
     assert_int_equal(
         attn_linear_attention_backward_workspace_size(&g.f.q, &g.f.k, &g.f.v, NULL, &g.f.params, &g.gradients, &size),
         ATTN_SIZE_OVERFLOW);
-    assert_true(holds_words(attn_last_error(), "bytes of memory are kept"));
+    assert_true(
+        holds_words(attn_last_error(), "q, k and v have shapes for which 4.97197e+18 bytes of memory are kept"));
 }
 
 /** What looks wrong and is not. */

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CHANGES = 5, FEATURES = 12, MOST_STATE = 2 * 2 * FEATURES * (LIN_DV + 1) };
+enum { MAX_CHANGES = 6, FEATURES = 12, MOST_STATE = 2 * 2 * FEATURES * (LIN_DV + 1) };
 
 /** The fixture as a Performer: positive features, averages, a decay for each head. */
 struct positive {
@@ -50,18 +50,28 @@ static const struct {
     const char *words;
     struct change change[MAX_CHANGES];
 } wrongs[] = {
-    {ATTN_INVALID_ARGUMENT, "params.map is 3", {INT(f.params.map, 3)}},
+    {ATTN_INVALID_ARGUMENT, "params.map is 3; expected an attn_feature_map", {INT(f.params.map, 3)}},
     {ATTN_INVALID_ARGUMENT, "params.map is -1", {INT(f.params.map, -1)}},
     {ATTN_INVALID_ARGUMENT, "params.projection is NULL", {POINTER(f.params.projection, NULL)}},
     {ATTN_INVALID_ARGUMENT, "params.projection is set", {INT(f.params.map, ATTN_FEATURES_ELU)}},
-    {ATTN_INVALID_ARGUMENT, "params.normalise", {INT(f.params.normalise, 0)}},
-    {ATTN_INVALID_ARGUMENT, "params.beta is set", {POINTER(f.params.beta, &some_beta)}},
+    {ATTN_INVALID_ARGUMENT, "params.map is POSITIVE; expected params.normalise with it", {INT(f.params.normalise, 0)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.beta is set; expected NULL with params.map POSITIVE",
+     {POINTER(f.params.beta, &some_beta)}},
     {ATTN_INVALID_ARGUMENT,
      "params.beta is set|params.normalise",
      {POINTER(f.params.beta, &some_beta), INT(f.params.map, ATTN_FEATURES_NONE), POINTER(f.params.projection, NULL)}},
-    {ATTN_INVALID_ARGUMENT, "params.decay", {INT64(f.decay.shape[3], LIN_DK)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.decay has a number for each channel; expected one for each head with params.map POSITIVE",
+     {INT64(f.decay.shape[3], LIN_DK)}},
     {ATTN_INVALID_ARGUMENT, "params.decay is set|params.bidirectional", {INT(f.params.bidirectional, 1)}},
-    {ATTN_INVALID_ARGUMENT, "params.scale is -0.5", {FLOAT(f.params.scale, -0.5f)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.beta is set; expected NULL with params.bidirectional",
+     {POINTER(f.params.beta, &some_beta), INT(f.params.map, ATTN_FEATURES_ELU), INT(f.params.normalise, 0),
+      INT(f.params.bidirectional, 1), POINTER(f.params.projection, NULL), POINTER(f.params.decay, NULL)}},
+    {ATTN_INVALID_ARGUMENT,
+     "params.scale is -0.5; expected more than 0 with params.map POSITIVE",
+     {FLOAT(f.params.scale, -0.5f)}},
     {ATTN_INVALID_ARGUMENT,
      "params.scale is 0.5|params.normalise",
      {FLOAT(f.params.scale, 0.5f), INT(f.params.map, ATTN_FEATURES_ELU), POINTER(f.params.projection, NULL),
@@ -75,8 +85,12 @@ static const struct {
     {ATTN_SHAPE_MISMATCH, "params.projection.shape[3] is 7", {INT64(projection.shape[3], 7)}},
     {ATTN_INVALID_ARGUMENT, "params.projection.stride[3] is 2", {INT64(projection.stride[3], 2)}},
     {ATTN_INVALID_ARGUMENT, "params.projection.data is NULL", {POINTER(projection.data, NULL)}},
-    {ATTN_SHAPE_MISMATCH, "params.state_in.shape[2] is 8|features", {INT64(f.state_in.shape[2], LIN_DK)}},
-    {ATTN_SHAPE_MISMATCH, "params.state_in.shape[3] is 5|sum of keys", {INT64(f.state_in.shape[3], LIN_DV)}},
+    {ATTN_SHAPE_MISMATCH,
+     "params.state_in.shape[2] is 8; expected 12, the features of params.projection",
+     {INT64(f.state_in.shape[2], LIN_DK)}},
+    {ATTN_SHAPE_MISMATCH,
+     "params.state_in.shape[3] is 5; expected 6, the channels of v and the sum of keys",
+     {INT64(f.state_in.shape[3], LIN_DV)}},
     {ATTN_SHAPE_MISMATCH, "params.state_out.shape[3] is 5|sum of keys", {INT64(f.state_out.shape[3], LIN_DV)}},
 };
 
@@ -176,10 +190,12 @@ static void test_wrong_projections(void **state)
         static const struct {
             attn_status status;
             const char *words;
-        } expected[] = {
-            {ATTN_UNSUPPORTED, "projection.dtype is f16"},      {ATTN_SHAPE_MISMATCH, "projection.shape[0] is 2"},
-            {ATTN_INVALID_ARGUMENT, "projection.data is NULL"}, {ATTN_INVALID_ARGUMENT, "projection.stride[3]"},
-            {ATTN_INVALID_ARGUMENT, "projection.stride[2]"},    {ATTN_UNSUPPORTED, "projection.shape[3] is 5000"}};
+        } expected[] = {{ATTN_UNSUPPORTED, "projection.dtype is f16"},
+                        {ATTN_SHAPE_MISMATCH, "projection.shape[0] is 2; expected 1, one projection for the batch"},
+                        {ATTN_INVALID_ARGUMENT, "projection.data is NULL"},
+                        {ATTN_INVALID_ARGUMENT, "projection.stride[3]"},
+                        {ATTN_INVALID_ARGUMENT, "projection.stride[2]"},
+                        {ATTN_UNSUPPORTED, "projection.shape[3] is 5000; expected at most 4096 channels"}};
         attn_tensor t = right;
         if (i == 0)
             t.dtype = ATTN_F16;

@@ -57,9 +57,9 @@ static void test_wrong_arguments(void **state)
     assert_int_equal(attn_merge(2, c.parts, c.lses, &c.out, &c.lse, 1), ATTN_OK);
     WRONG(ATTN_INVALID_ARGUMENT, "num_parts|0|1 or more", c.num_parts = 0);
     WRONG(ATTN_INVALID_ARGUMENT, "num_parts|-3|1 or more", c.num_parts = -3);
-    WRONG(ATTN_INVALID_ARGUMENT, "parts|NULL|2", c.parts_arg = NULL);
-    WRONG(ATTN_INVALID_ARGUMENT, "lses|NULL|2", c.lses_arg = NULL);
-    WRONG(ATTN_INVALID_ARGUMENT, "out |NULL", c.out_arg = NULL);
+    WRONG(ATTN_INVALID_ARGUMENT, "parts is NULL; expected 2 tensors", c.parts_arg = NULL);
+    WRONG(ATTN_INVALID_ARGUMENT, "lses is NULL; expected 2 tensors", c.lses_arg = NULL);
+    WRONG(ATTN_INVALID_ARGUMENT, "out is NULL; expected a tensor", c.out_arg = NULL);
     WRONG(ATTN_INVALID_ARGUMENT, "num_threads|-1", c.num_threads = -1);
     WRONG(ATTN_INVALID_ARGUMENT, "parts[1].data|NULL", c.parts[1].data = NULL);
     WRONG(ATTN_INVALID_ARGUMENT, "lses[0].data|NULL", c.lses[0].data = NULL);
@@ -69,22 +69,23 @@ static void test_wrong_arguments(void **state)
     WRONG(ATTN_INVALID_ARGUMENT, "parts[0].dtype|99", c.parts[0].dtype = (attn_dtype)99);
     WRONG(ATTN_UNSUPPORTED, "parts[1].dtype|i8|bf16", c.parts[1].dtype = ATTN_I8);
     WRONG(ATTN_UNSUPPORTED, "out.dtype|bool|bf16", c.out.dtype = ATTN_BOOL);
-    WRONG(ATTN_UNSUPPORTED, "lses[1].dtype|bf16|f32", c.lses[1].dtype = ATTN_BF16);
+    WRONG(ATTN_UNSUPPORTED, "lses[1].dtype is bf16; expected f32", c.lses[1].dtype = ATTN_BF16);
     WRONG(ATTN_UNSUPPORTED, "lse.dtype|f16|f32", c.lse.dtype = ATTN_F16);
     WRONG(ATTN_SHAPE_MISMATCH, "parts[1].shape[0]|2|1", c.parts[1].shape[0] = 2);
     WRONG(ATTN_SHAPE_MISMATCH, "parts[0].shape[1]|1|2", c.parts[0].shape[1] = 1);
     WRONG(ATTN_SHAPE_MISMATCH, "parts[1].shape[2]|2|3", c.parts[1].shape[2] = 2);
     WRONG(ATTN_SHAPE_MISMATCH, "parts[0].shape[3]|3|4", c.parts[0].shape[3] = 3);
-    WRONG(ATTN_SHAPE_MISMATCH, "lses[1].shape[2]|2|3", c.lses[1].shape[2] = 2);
+    WRONG(ATTN_SHAPE_MISMATCH, "lses[1].shape[2] is 2; expected 3, that of out", c.lses[1].shape[2] = 2);
     WRONG(ATTN_SHAPE_MISMATCH, "lses[0].shape[3]|4|1", c.lses[0] = c.parts[0]);
-    WRONG(ATTN_SHAPE_MISMATCH, "lse.shape[1]|1|2", c.lse.shape[1] = 1);
+    WRONG(ATTN_SHAPE_MISMATCH, "lse.shape[1] is 1; expected 2, that of out", c.lse.shape[1] = 1);
     WRONG(ATTN_INVALID_ARGUMENT, "out.shape[2]|-1", c.out.shape[2] = -1);
     WRONG(ATTN_INVALID_ARGUMENT, "parts[0].stride[3]|2|contiguous", c.parts[0].stride[3] = 2);
     WRONG(ATTN_INVALID_ARGUMENT, "out.stride[3]|2|contiguous", c.out.stride[3] = 2);
     WRONG(ATTN_INVALID_ARGUMENT, "out.stride[2]|3|overlap", c.out.stride[2] = 3);
     WRONG(ATTN_INVALID_ARGUMENT, "lse.stride[1]|0|overlap", c.lse.stride[1] = 0);
     WRONG(ATTN_SIZE_OVERFLOW, "parts[1].stride[1]", c.parts[1].stride[1] = INT64_MAX);
-    WRONG(ATTN_SIZE_OVERFLOW, "lses[0]|spans", c.lses[0].stride[1] = INT64_MAX / 16);
+    WRONG(ATTN_SIZE_OVERFLOW, "lses[0] spans 2305843009213693960 bytes; expected no",
+          c.lses[0].stride[1] = INT64_MAX / 16);
     /* Overlaps that are not the very same view. */
     WRONG(ATTN_INVALID_ARGUMENT, "out overlaps parts[0]|same view", c.out.data = c.values[0] + 4);
     WRONG(ATTN_INVALID_ARGUMENT, "out overlaps parts[0]|same view", c.out = c.parts[0], c.out.dtype = ATTN_BF16);

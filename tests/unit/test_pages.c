@@ -249,11 +249,14 @@ static void test_errors(void **state)
     WRONG(ATTN_SHAPE_MISMATCH, "k.shape[2] is 16; expected 17, params.page_size", x.params.page_size = 17);
     WRONG(ATTN_SHAPE_MISMATCH, "v.shape[2] is 8; expected 16", x.v.shape[2] = 8);
     WRONG(ATTN_SHAPE_MISMATCH, "v.shape[0] is 11; expected 12, the pages of k", x.v.shape[0] = 11);
-    WRONG(ATTN_SHAPE_MISMATCH, "v.shape[1] is 1; expected 2", x.v.shape[1] = 1);
+    WRONG(ATTN_SHAPE_MISMATCH, "v.shape[1] is 1; expected 2, the heads of k", x.v.shape[1] = 1);
     WRONG(ATTN_INVALID_ARGUMENT, "params.block_table_stride is -1", x.params.block_table_stride = -1);
     WRONG(ATTN_SIZE_OVERFLOW, "params.block_table with the tokens of its pages",
           x.params.block_table_stride = INT64_MAX / SIZE);
-    WRONG(ATTN_UNSUPPORTED, "k.shape[3] is 1025|up to 1024", x.q.shape[3] = x.k.shape[3] = 1025);
+    WRONG(ATTN_INVALID_ARGUMENT, "k.shape[0] is 2147483648; expected at most 2147483647 pages",
+          x.k.shape[0] = (int64_t)1 << 31);
+    WRONG(ATTN_UNSUPPORTED, "k.shape[3] is 1025; with a block table head sizes go up to 1024",
+          x.q.shape[3] = x.k.shape[3] = 1025);
     WRONG(ATTN_UNSUPPORTED, "v.shape[3] is 1032|up to 1024", x.out.shape[3] = x.v.shape[3] = 1032);
     WRONG(ATTN_INVALID_ARGUMENT, "out overlaps k", x.k.data = x.out_data);
     WRONG(ATTN_INVALID_ARGUMENT, "out overlaps params.block_table",
@@ -262,8 +265,8 @@ static void test_errors(void **state)
           x.q.shape[0] = x.out.shape[0] = 1);
     WRONG(ATTN_SHAPE_MISMATCH, "params.key_sums.shape[0] is 2; expected 1, the sequences", x.params.ragged = &without,
           x.q.shape[0] = x.out.shape[0] = 1, x.params.key_sums = &key_sums);
-    WRONG(ATTN_UNSUPPORTED, "params.segments is set", x.params.ragged = &without, x.q.shape[0] = x.out.shape[0] = 1,
-          x.params.segments = &segments);
+    WRONG(ATTN_UNSUPPORTED, "params.segments is set; not in a ragged batch with a block table",
+          x.params.ragged = &without, x.q.shape[0] = x.out.shape[0] = 1, x.params.segments = &segments);
 }
 
 /** Tables and lengths are each run's own; the size of a page, and that there is one, are the plan's. */

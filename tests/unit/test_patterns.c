@@ -301,14 +301,18 @@ static void test_wrong_arguments(void **state)
     const attn_longformer l = {.window = 1};
     const attn_bigbird b = {.window = 1};
     const attn_strided s = {.stride = 1};
-    fails(attn_pattern_longformer(NULL, 16, 16, 16, &l), ATTN_INVALID_ARGUMENT, "pattern|NULL", NULL);
-    fails(attn_pattern_bigbird(NULL, 16, 16, 16, &b), ATTN_INVALID_ARGUMENT, "pattern|NULL", NULL);
-    fails(attn_pattern_strided(NULL, 16, 16, 16, &s), ATTN_INVALID_ARGUMENT, "pattern|NULL", NULL);
+    fails(attn_pattern_longformer(NULL, 16, 16, 16, &l), ATTN_INVALID_ARGUMENT,
+          "pattern is NULL; expected the address of a pointer", NULL);
+    fails(attn_pattern_bigbird(NULL, 16, 16, 16, &b), ATTN_INVALID_ARGUMENT,
+          "pattern is NULL; expected the address of a pointer", NULL);
+    fails(attn_pattern_strided(NULL, 16, 16, 16, &s), ATTN_INVALID_ARGUMENT,
+          "pattern is NULL; expected the address of a pointer", NULL);
     FAILS(ATTN_INVALID_ARGUMENT, "options|NULL|attn_longformer", attn_pattern_longformer(&p, 16, 16, 16, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "options|NULL|attn_bigbird", attn_pattern_bigbird(&p, 16, 16, 16, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "options is NULL; expected an attn_bigbird",
+          attn_pattern_bigbird(&p, 16, 16, 16, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "options|NULL|attn_strided", attn_pattern_strided(&p, 16, 16, 16, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "tq|-1|0 or more", attn_pattern_longformer(&p, -1, 16, 16, &l));
-    FAILS(ATTN_INVALID_ARGUMENT, "tk|-7|0 or more", attn_pattern_bigbird(&p, 16, -7, 16, &b));
+    FAILS(ATTN_INVALID_ARGUMENT, "tq is -1; expected 0 or more", attn_pattern_longformer(&p, -1, 16, 16, &l));
+    FAILS(ATTN_INVALID_ARGUMENT, "tk is -7; expected 0 or more", attn_pattern_bigbird(&p, 16, -7, 16, &b));
     static const int64_t bad_sizes[] = {0, -16, 1, 8, 24, 100, INT64_MAX, INT64_MIN};
     for (size_t i = 0; i < sizeof bad_sizes / sizeof *bad_sizes; i++)
         FAILS(ATTN_INVALID_ARGUMENT, "size|multiple of 16", attn_pattern_strided(&p, 16, 16, bad_sizes[i], &s));
@@ -322,7 +326,7 @@ static void test_wrong_arguments(void **state)
           attn_pattern_bigbird(&p, 16, 16, 16, &(attn_bigbird){.global = -4}));
     FAILS(ATTN_INVALID_ARGUMENT, "options.random|-5",
           attn_pattern_bigbird(&p, 16, 16, 16, &(attn_bigbird){.random = -5}));
-    FAILS(ATTN_INVALID_ARGUMENT, "options.heads|-6",
+    FAILS(ATTN_INVALID_ARGUMENT, "options.heads is -6; expected 0 or more",
           attn_pattern_bigbird(&p, 16, 16, 16, &(attn_bigbird){.heads = -6}));
     FAILS(ATTN_INVALID_ARGUMENT, "options.stride|-7",
           attn_pattern_strided(&p, 16, 16, 16, &(attn_strided){.stride = -7}));
@@ -333,8 +337,9 @@ static void test_overflow(void **state)
     (void)state;
     attn_pattern *p;
     const attn_longformer l = {.window = 1};
-    FAILS(ATTN_SIZE_OVERFLOW, "tq|9223372036854775807|block rows", attn_pattern_longformer(&p, INT64_MAX, 16, 16, &l));
-    FAILS(ATTN_SIZE_OVERFLOW, "tk|34359738368|block columns",
+    FAILS(ATTN_SIZE_OVERFLOW, "tq is 9223372036854775807, which makes 576460752303423488 block rows",
+          attn_pattern_longformer(&p, INT64_MAX, 16, 16, &l));
+    FAILS(ATTN_SIZE_OVERFLOW, "tk is 34359738368, which makes 2147483648 block columns",
           attn_pattern_longformer(&p, 16, (int64_t)1 << 35, 16, &l));
     /* The largest of a size that is a power of two: one block. */
     assert_int_equal(attn_pattern_longformer(&p, INT64_MAX, INT64_MAX, (int64_t)1 << 62, &l), ATTN_OK);
@@ -349,7 +354,7 @@ static void test_overflow(void **state)
                  {(int64_t)1 << 56, 16 * 16},
                  {((int64_t)1 << 59) + ((int64_t)1 << 58), 16}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        FAILS(ATTN_SIZE_OVERFLOW, "heads|2^63",
+        FAILS(ATTN_SIZE_OVERFLOW, " heads of | block rows list | blocks each; expected fewer than 2^63 bytes in all",
               attn_pattern_bigbird(&p, cases[i].tokens, cases[i].tokens, 16,
                                    &(attn_bigbird){.window = INT64_MAX, .heads = cases[i].heads}));
 }
@@ -392,8 +397,8 @@ static void test_alibi_slopes(void **state)
     slopes[0] = 7;
     assert_int_equal(attn_alibi_slopes(slopes, 0), ATTN_OK);
     assert_int_equal(attn_alibi_slopes(NULL, 0), ATTN_OK);
-    fails(attn_alibi_slopes(slopes, -1), ATTN_INVALID_ARGUMENT, "heads|-1", NULL);
-    fails(attn_alibi_slopes(NULL, 4), ATTN_INVALID_ARGUMENT, "slopes|NULL|4", NULL);
+    fails(attn_alibi_slopes(slopes, -1), ATTN_INVALID_ARGUMENT, "heads is -1; expected 0 or more", NULL);
+    fails(attn_alibi_slopes(NULL, 4), ATTN_INVALID_ARGUMENT, "slopes is NULL; expected room for 4 slopes", NULL);
     assert_true(slopes[0] == 7);
 }
 

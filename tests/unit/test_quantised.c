@@ -60,18 +60,19 @@ static void test_wrong_scales(void **state)
     REFUSES(ATTN_INVALID_ARGUMENT, "params.v_scale is NULL and v.dtype is f8_e4m3", c.f.params.v_scale = NULL);
     REFUSES(ATTN_INVALID_ARGUMENT, "params.k_scale is set and k.dtype is f32; expected NULL", c.f.k.dtype = ATTN_F32;
             c.f.k.data = c.f.k_data);
-    REFUSES(ATTN_UNSUPPORTED, "q_scale", c.f.params.q_scale = &c.k_scale);
+    REFUSES(ATTN_UNSUPPORTED, "params.q_scale is set; version", c.f.params.q_scale = &c.k_scale);
     REFUSES(ATTN_UNSUPPORTED, "q.dtype|i8|f32, bf16 or f16", c.f.q.dtype = ATTN_I8);
     REFUSES(ATTN_UNSUPPORTED, "out.dtype|f8_e4m3|f32, bf16 or f16", c.f.out.dtype = ATTN_F8_E4M3);
     REFUSES(ATTN_UNSUPPORTED, "k.dtype|u8|i8, f8_e4m3 or i4", c.f.k.dtype = ATTN_U8);
-    REFUSES(ATTN_INVALID_ARGUMENT, "v.dtype|8", c.f.v.dtype = (attn_dtype)8);
+    REFUSES(ATTN_INVALID_ARGUMENT, "v.dtype is 8; expected an attn_dtype", c.f.v.dtype = (attn_dtype)8);
     REFUSES(ATTN_UNSUPPORTED, "params.k_scale.dtype is bf16; expected f32", c.k_scale.dtype = ATTN_BF16);
     REFUSES(ATTN_SHAPE_MISMATCH, "params.v_scale.shape[0] is 3; expected 1 or 2", c.v_scale.shape[0] = 3);
     REFUSES(ATTN_SHAPE_MISMATCH, "params.v_scale.shape[1] is 4; expected 1 or 2", c.v_scale.shape[1] = 4);
     REFUSES(ATTN_SHAPE_MISMATCH, "params.k_scale.shape[2] is 6; expected 7, the tokens of k", c.k_scale.shape[2] = 6);
     REFUSES(ATTN_SHAPE_MISMATCH, "params.k_scale.shape[3] is 8; expected 1", c.k_scale.shape[3] = 8);
     REFUSES(ATTN_INVALID_ARGUMENT, "params.k_scale.data is NULL", c.k_scale.data = NULL);
-    REFUSES(ATTN_INVALID_ARGUMENT, "params.k_scale.data|aligned", c.k_scale.data = (char *)c.k_scales + 2);
+    REFUSES(ATTN_INVALID_ARGUMENT, "params.k_scale.data is |; expected an address aligned to 4 bytes",
+            c.k_scale.data = (char *)c.k_scales + 2);
     REFUSES(ATTN_SIZE_OVERFLOW, "params.v_scale.stride[2]", c.v_scale.stride[2] = INT64_MAX / 2);
     const int64_t last = c.f.kv_len[1] - 1, at = (FIX_HKV + 1) * FIX_TK + last;
     REFUSES(ATTN_INVALID_ARGUMENT, "params.k_scale[1][1][|is nan; expected a finite", c.k_scales[at] = NAN);
@@ -117,7 +118,7 @@ static void test_plans(void **state)
     assert_int_equal(RUN(), ATTN_OK);
     c.k_scales[1] = NAN;
     assert_int_equal(RUN(), ATTN_INVALID_ARGUMENT);
-    assert_true(holds_words(attn_last_error(), "params.k_scale[0][0][1] is nan"));
+    assert_true(holds_words(attn_last_error(), "params.k_scale[0][0][1] is nan; expected a finite number, 0 or more"));
     c.k_scales[1] = 1;
     c.k_scale.shape[1] = 1;
     assert_int_equal(RUN(), ATTN_SHAPE_MISMATCH);

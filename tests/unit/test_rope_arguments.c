@@ -75,18 +75,19 @@ static void test_rope_refuses(void **state)
     REFUSES(c.x.dtype = (attn_dtype)99, ATTN_INVALID_ARGUMENT, "x.dtype|99");
     REFUSES(c.x.dtype = ATTN_I8, ATTN_UNSUPPORTED, "x.dtype|i8|f32");
     REFUSES(c.x.dtype = ATTN_BOOL, ATTN_UNSUPPORTED, "x.dtype|bool|f32");
-    REFUSES(c.table.dtype = ATTN_BF16, ATTN_UNSUPPORTED, "table.dtype|bf16|f32");
+    REFUSES(c.table.dtype = ATTN_BF16, ATTN_UNSUPPORTED, "table.dtype is bf16; expected f32");
     REFUSES(c.table.dtype = (attn_dtype)-1, ATTN_INVALID_ARGUMENT, "table.dtype|-1");
     REFUSES(c.out.dtype = ATTN_BF16, ATTN_UNSUPPORTED, "out.dtype|bf16|f32");
-    REFUSES(c.x.dtype = ATTN_F16, ATTN_UNSUPPORTED, "out.dtype|f32|f16");
+    REFUSES(c.x.dtype = ATTN_F16, ATTN_UNSUPPORTED, "out.dtype is f32; expected f16, the type of x");
     REFUSES(c.x.shape[1] = -4, ATTN_INVALID_ARGUMENT, "x.shape[1]|-4");
     REFUSES(c.table.shape[3] = -6, ATTN_INVALID_ARGUMENT, "table.shape[3]|-6");
     REFUSES(c.out.shape[2] = -5, ATTN_INVALID_ARGUMENT, "out.shape[2]|-5");
-    REFUSES(c.table.shape[0] = 3, ATTN_SHAPE_MISMATCH, "table.shape[0]|3|1 or 2|batch");
+    REFUSES(c.table.shape[0] = 3, ATTN_SHAPE_MISMATCH, "table.shape[0] is 3; expected 1 or 2, the batch of x");
     REFUSES(c.table.shape[1] = 2, ATTN_SHAPE_MISMATCH, "table.shape[1]|2|1 or 4|heads");
-    REFUSES(c.table.shape[2] = 1, ATTN_SHAPE_MISMATCH, "table.shape[2]|1|5|tokens");
+    REFUSES(c.table.shape[2] = 1, ATTN_SHAPE_MISMATCH, "table.shape[2] is 1; expected 5, the tokens of x");
     REFUSES(c.table.shape[2] = 6, ATTN_SHAPE_MISMATCH, "table.shape[2]|6|5|tokens");
-    REFUSES(c.table.shape[3] = 5, ATTN_SHAPE_MISMATCH, "table.shape[3]|5|even|10");
+    REFUSES(c.table.shape[3] = 5, ATTN_SHAPE_MISMATCH,
+            "table.shape[3] is 5; expected an even number up to 10, the head size of x");
     REFUSES(c.table.shape[3] = 12, ATTN_SHAPE_MISMATCH, "table.shape[3]|12|10");
     REFUSES(c.out.shape[0] = 1, ATTN_SHAPE_MISMATCH, "out.shape[0]|1|2");
     REFUSES(c.out.shape[1] = 2, ATTN_SHAPE_MISMATCH, "out.shape[1]|2|4");
@@ -101,7 +102,7 @@ static void test_rope_refuses(void **state)
     REFUSES(c.x.shape[0] = c.x.shape[2] = (int64_t)1 << 40, ATTN_SIZE_OVERFLOW, "x.shape|1099511627776");
     REFUSES(c.out.stride[1] = 0, ATTN_INVALID_ARGUMENT, "out.stride[1]|0|overlap");
     REFUSES(c.out.stride[2] = D - 1, ATTN_INVALID_ARGUMENT, "out.stride[2]|9|overlap");
-    REFUSES(c.layout = 2, ATTN_INVALID_ARGUMENT, "layout|2|attn_rope_layout");
+    REFUSES(c.layout = 2, ATTN_INVALID_ARGUMENT, "layout is 2; expected an attn_rope_layout");
     REFUSES(c.layout = -1, ATTN_INVALID_ARGUMENT, "layout|-1");
     REFUSES(c.num_threads = -3, ATTN_INVALID_ARGUMENT, "num_threads|-3");
 }
@@ -287,7 +288,7 @@ static void test_config_refuses(void **state)
     CONFIG_REFUSES(PLAIN, pairs, 2049, "config.pairs|2049|1 to 2048");
     CONFIG_REFUSES(NTK, pairs, 1, "config.pairs|1|2 or more|NTK");
     NUMBER_REFUSES(PLAIN, base);
-    CONFIG_REFUSES(PLAIN, base, 0.5, "config.base|0.5|from 1|10000");
+    CONFIG_REFUSES(PLAIN, base, 0.5, "config.base is 0.5; expected a number from 1, or 0 for 10000");
     CONFIG_REFUSES(YARN, base, 1, "config.base|1|more than 1|YARN");
     CONFIG_REFUSES(PLAIN, scaling, (attn_rope_scaling)6, "config.scaling|6|attn_rope_scaling");
     CONFIG_REFUSES(PLAIN, scaling, (attn_rope_scaling)-1, "config.scaling|-1");
@@ -296,8 +297,9 @@ static void test_config_refuses(void **state)
     NUMBER_REFUSES(YARN, factor);
     NUMBER_REFUSES(LLAMA3, factor);
     CONFIG_REFUSES(LINEAR, factor, 0, "config.factor|0|LINEAR");
-    CONFIG_REFUSES(NTK, factor, 0.99, "config.factor|0.99|from 1|NTK");
-    CONFIG_REFUSES(NTK, factor, 1e306, "config.factor|1e+306|10000|double");
+    CONFIG_REFUSES(NTK, factor, 0.99, "config.factor is 0.99; expected a number from 1 for ATTN_ROPE_NTK");
+    CONFIG_REFUSES(NTK, factor, 1e306,
+                   "config.factor is 1e+306; expected one by which a base of 10000 can be stretched in double");
     CONFIG_REFUSES(YARN, original_length, 0, "config.original_length|0|1 or more|YARN");
     CONFIG_REFUSES(LLAMA3, original_length, -5, "config.original_length|-5|1 or more|LLAMA3");
     NUMBER_REFUSES(YARN, beta_fast);
@@ -317,13 +319,15 @@ static void test_config_refuses(void **state)
     CONFIG_REFUSES(LONGROPE, original_length, 0, "config.original_length|0|1 or more|LONGROPE");
     CONFIG_REFUSES(LONGROPE, original_length, 1, "config.original_length|1|2 or more|without attention_factor");
     CONFIG_REFUSES(LONGROPE, short_factor, NULL, "config.short_factor|NULL|8 divisors");
-    CONFIG_REFUSES(LONGROPE, long_factor, NULL, "config.long_factor|NULL|8 divisors");
+    CONFIG_REFUSES(LONGROPE, long_factor, NULL,
+                   "config.long_factor is NULL; expected 8 divisors for ATTN_ROPE_LONGROPE");
     CONFIG_REFUSES(LONGROPE, length, -1, "config.length|-1|0 or more");
     static const double wrong[] = {0, -1, (double)NAN, (double)INFINITY, 1e39, 1e-39};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         config_initialize(ATTN_ROPE_LONGROPE);
         long_factor[7] = wrong[i];
-        table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT, "config.long_factor[7] is |positive");
+        table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT,
+                      "config.long_factor[7] is |; expected a positive number that a float can hold");
     }
 }
 
@@ -331,7 +335,7 @@ static void test_config_refuses(void **state)
 static void test_config_refuses_unused(void **state)
 {
     (void)state;
-    CONFIG_REFUSES(PLAIN, factor, 1, "config.factor|1|PLAIN does not use it");
+    CONFIG_REFUSES(PLAIN, factor, 1, "config.factor is 1; expected 0, as ATTN_ROPE_PLAIN does not use it");
     CONFIG_REFUSES(PLAIN, factor, (double)NAN, "config.factor|nan|PLAIN does not use it");
     CONFIG_REFUSES(PLAIN, original_length, 4096, "config.original_length|4096|PLAIN");
     CONFIG_REFUSES(LINEAR, original_length, 4096, "config.original_length|4096|LINEAR");
@@ -349,20 +353,24 @@ static void test_config_refuses_unused(void **state)
     CONFIG_REFUSES(LONGROPE, beta_fast, 32, "config.beta_fast|32|LONGROPE");
     CONFIG_REFUSES(YARN, length, 5000, "config.length|5000|YARN");
     CONFIG_REFUSES(YARN, short_factor, short_factor, "config.short_factor is set; expected NULL|YARN");
-    CONFIG_REFUSES(PLAIN, long_factor, long_factor, "config.long_factor is set; expected NULL|PLAIN");
+    CONFIG_REFUSES(PLAIN, long_factor, long_factor,
+                   "config.long_factor is set; expected NULL, as ATTN_ROPE_PLAIN does not use it");
 }
 
 static void test_table_refuses(void **state)
 {
     (void)state;
     config_initialize(ATTN_ROPE_PLAIN);
-    table_refuses(NULL, positions, 4, table, ATTN_INVALID_ARGUMENT, "config |NULL");
-    table_refuses(&config, positions, -1, table, ATTN_INVALID_ARGUMENT, "num |-1");
-    table_refuses(&config, NULL, INT64_MAX / 32, table, ATTN_SIZE_OVERFLOW, "num |288230376151711743|8 pairs");
-    table_refuses(&config, positions, 4, NULL, ATTN_INVALID_ARGUMENT, "table |NULL|256");
-    table_refuses(&config, positions, 1, (float *)(void *)((char *)table + 2), ATTN_INVALID_ARGUMENT, "table |aligned");
+    table_refuses(NULL, positions, 4, table, ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_rope_config");
+    table_refuses(&config, positions, -1, table, ATTN_INVALID_ARGUMENT, "num is -1; expected 0 or more");
+    table_refuses(&config, NULL, INT64_MAX / 32, table, ATTN_SIZE_OVERFLOW,
+                  "num is 288230376151711743; expected fewer than 2^63 bytes for rows of 8 pairs");
+    table_refuses(&config, positions, 4, NULL, ATTN_INVALID_ARGUMENT, "table is NULL; expected room for 256 bytes");
+    table_refuses(&config, positions, 1, (float *)(void *)((char *)table + 2), ATTN_INVALID_ARGUMENT,
+                  "table is |; expected an address aligned to 4 bytes");
     positions[2] = ((int64_t)1 << 53) + 1;
-    table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT, "positions[2]|9007199254740993|2^53");
+    table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT,
+                  "positions[2] is 9007199254740993; expected -2^53");
     positions[2] = INT64_MIN;
     table_refuses(&config, positions, 4, table, ATTN_INVALID_ARGUMENT, "positions[2]|-9223372036854775808|2^53");
     positions[2] = -((int64_t)1 << 53);
@@ -384,7 +392,8 @@ static void test_newer_config(void **state)
     newer.config = config;
     newer.config.struct_size = sizeof newer;
     newer.bytes[sizeof newer - 1] = 1;
-    table_refuses(&newer.config, positions, 4, table, ATTN_UNSUPPORTED, "config.struct_size|behind");
+    table_refuses(&newer.config, positions, 4, table, ATTN_UNSUPPORTED,
+                  "config.struct_size is 144 and a field behind the 120 bytes that version 0.1.0 knows is set");
     newer.bytes[sizeof newer - 1] = 0;
     assert_int_equal(attn_rope_table(&newer.config, positions, 4, table), ATTN_OK);
 }

@@ -22,7 +22,7 @@ static const struct wrong sequences[] = {
     {FORM_RAGGED,
      IN_PLAN,
      MISMATCH,
-     "q.shape[0] is 2; expected 1|ragged",
+     "q.shape[0] is 2; expected 1, as a ragged batch has its sequences along the tokens",
      {INT64(q.shape[0], 2), INT64(k.shape[0], 2), INT64(v.shape[0], 2), INT64(out.shape[0], 2)}},
     {FORM_RAGGED, IN_PLAN, MISMATCH, "k.shape[0] is 2", {INT64(k.shape[0], 2)}},
     {FORM_RAGGED, IN_PLAN, MISMATCH, "out.shape[0] is 2", {INT64(out.shape[0], 2)}},

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "failing_memory.h"
+#include "sentences.h"
 #include "io/output.h"
 
 static char folder[] = "/tmp/attn-arrays-XXXXXX";
@@ -201,11 +202,11 @@ static void reads_pipes(void **state)
     array_free(&array);
 
     assert_int_equal(array_load(&first, "/dev/zero"), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "/dev/zero holds no arrays");
+    assert_says(attn_last_error(), "/dev/zero holds no arrays: it begins as neither .npy, .npz nor safetensors");
     assert_int_equal(array_load(&first, "/dev/null"), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "not a .npy file");
+    assert_says(attn_last_error(), "/dev/null is not a .npy file: it does not begin with \\x93NUMPY");
     assert_int_equal(array_load(&first, "/"), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "is a folder");
+    assert_says(attn_last_error(), "/ is a folder; expected a file");
 }
 
 static void says_what_to_do_with_other_files(void **state)
@@ -219,7 +220,8 @@ static void says_what_to_do_with_other_files(void **state)
         {"x.npy.gz", "\x1f\x8b\x08\0\0\0\0\0", 8, "compressed with gzip, which is not read: give what gunzip makes"},
         {"x.gguf", "GGUF\3\0\0\0\0\0\0\0{", 13, "is a GGUF file"},
         {"x.h5", "\x89HDF\r\n\x1a\n", 8, "is an HDF5 file"},
-        {"model.onnx", "\x08\x07\x12\x04", 4, "is an ONNX model"},
+        {"model.onnx", "\x08\x07\x12\x04", 4,
+         "model.onnx is an ONNX model, a graph and not arrays; libattn.onnx, in Python, runs its attention"},
         {"pytorch_model.bin", "\x80\x02\x8a\x0al\xfc\x9c\x46", 8, "safetensors.torch.save_file"},
         {"model.safetensors.index.json",
          "{\"metadata\": {}, \"weight_map\": {\"a\": \"m-2.safetensors\", \"b\": \"m-1.safetensors\", \"c\": 3}}", 0,
@@ -234,6 +236,19 @@ static void says_what_to_do_with_other_files(void **state)
         assert_says(attn_last_error(), table[i].says);
     }
 }
+
+/* What is said where memory is short. */
+static struct sentences shortages[] = {
+    {.words = "a.npz: out of memory"},
+    {.words = "m.safetensors:f: out of memory"},
+    {.words = "a.npz:n of shape (3, 4): out of memory for | bytes"},
+    {.words = "m.safetensors:f of shape (1,): out of memory for 4 bytes"},
+    {.words = "x.npy: out of memory"},
+    {.words = "a.npz of shape (3, 4): out of memory for | bytes"},
+    {.words = "a.npz:n: out of memory"},
+    {.words = "m.safetensors: out of memory"},
+    {0},
+};
 
 /* Each allocation of this code in turn; libzip's own are not reached. */
 static void survives_failing_allocations(void **state)
@@ -256,9 +271,11 @@ static void survives_failing_allocations(void **state)
             }
             failures++;
             assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+            sentences_meet(shortages, attn_last_error());
         }
         assert_true(failures >= 2 && failures < 100);
     }
+    sentences_end(shortages);
     array_free(&array);
 }
 

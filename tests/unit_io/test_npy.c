@@ -149,7 +149,8 @@ static void refuses_bad_headers(void **state)
         {"{'descr': '|V4', 'fortran_order': False, 'shape': (3,)}", 12, "raw bytes"},
         {"{'descr': '<V1', 'fortran_order': False, 'shape': (3,)}", 3, "float8_e4m3fn"},
         {"{'descr': '<f1', 'fortran_order': False, 'shape': (3,)}", 3, "float8_e5m2"},
-        {"{'descr': '<f16', 'fortran_order': False, 'shape': (3,)}", 48, "long double"},
+        {"{'descr': '<f16', 'fortran_order': False, 'shape': (3,)}", 48,
+         "x.npy: dtype '<f16' (long double) is not read; expected"},
         {"{'descr': '<f8', 'fortran_order': False, 'shape': (3,)}", 12, "(3,) of float64 needs 24 bytes"},
         {"{'descr': '<f8', 'fortran_order': True, 'shape': (1152921504606846976, 1)}", 0, "overflows"},
         {"{'descr': '|f2', 'fortran_order': False, 'shape': (3,)}", 6, "not read"},
@@ -170,19 +171,24 @@ static void refuses_bad_headers(void **state)
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", 0, "overflows"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4294967296, 4294967296)}", 0, "overflows"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2305843009213693952,)}", 0, "overflows"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", 0, "63 bits"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", 4, "more than 8 dimensions"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", 0,
+         "x.npy: a length in the shape exceeds 63 bits"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", 4,
+         "x.npy: the array has more than 8 dimensions; expected at most that"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (-3,)}", 12, "a length of the shape"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3)}", 12, "a comma"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,,)}", 12, "malformed"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,", 12, "malformed"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': [3]}", 12, "malformed"},
-        {"{'descr': '<f4', 'fortran_order': 0, 'shape': (3,)}", 12, "True or False"},
+        {"{'descr': '<f4', 'fortran_order': 0, 'shape': (3,)}", 12,
+         "x.npy: the .npy header is malformed at its byte 34; expected True or False"},
         {"{'descr': '<f4', 'shape': (3,)}", 12, "lacks the key 'fortran_order'"},
-        {"{'fortran_order': False, 'shape': (3,)}", 12, "lacks the key 'descr'"},
+        {"{'fortran_order': False, 'shape': (3,)}", 12, "x.npy: the .npy header lacks the key 'descr'"},
         {"{'descr': '<f4', 'fortran_order': False}", 4, "lacks the key 'shape'"},
-        {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 12, "'descr' twice"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'more': 1}", 12, "unknown key 'more'"},
+        {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", 12,
+         "x.npy: the .npy header has the key 'descr' twice"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,), 'more': 1}", 12,
+         "x.npy: the .npy header has the unknown key 'more'"},
         {"{'descr': '<f4' 'fortran_order': False, 'shape': (3,)}", 12, "malformed"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)} x", 12, "after '}'"},
         {"{'descr': '<f4, 'fortran_order': False, 'shape': (3,)}", 12, "not read"},
@@ -217,7 +223,7 @@ static void refuses_bad_preambles(void **state)
     f = make(1, good, 4);
     f.bytes[7] = 1;
     assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "version 1.1");
+    assert_says(attn_last_error(), "x.npy: .npy version 1.1 is unknown; expected 1.0, 2.0 or 3.0");
 
     /* A header that claims 4 GiB, and one that claims a byte more than the limit. */
     f = make(2, good, 4);
@@ -227,7 +233,7 @@ static void refuses_bad_preambles(void **state)
     f = make(2, good, 4);
     f.bytes[8] = 1, f.bytes[9] = 0, f.bytes[10] = 1;
     assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "claims 65537 bytes");
+    assert_says(attn_last_error(), "x.npy: the .npy header claims 65537 bytes");
 }
 
 /* Every length from nothing to one byte too few. */

@@ -535,10 +535,48 @@ static void draws_curves(void **state)
     }
 }
 
+/* Where the first of two curves' points lies along the axis, from 0 to 1. */
+static double begins_at(double first, double last)
+{
+    const double x[] = {first, last}, later[] = {(first + last) / 2, last}, y[] = {1, 1};
+    const struct curve curves[] = {{.name = "later", .x = later, .y = y, .count = 2},
+                                   {.name = "first", .x = x, .y = y, .count = 2}};
+    struct canvas canvas;
+    int top, count, left = -1, right = -1;
+    assert_int_equal(plot_curves(&canvas, &(struct curves){"Title", "subtitle", "step", curves, 2, last}), ATTN_OK);
+    struct pixels pixels = pixels_of(&canvas);
+    for (int c = 0; c < canvas.width; c++) {
+        coloured(&pixels, c, &top, &count);
+        if (count > 0) {
+            left = left < 0 ? c : left;
+            right = c;
+        }
+    }
+    const double width = canvas.width - 94; /* without the margins */
+    free(pixels.rgb);
+    canvas_free(&canvas);
+    assert_true(right >= canvas.width - 27);
+    return (left - 70) / width;
+}
+
+/* The axis begins at 0 if that leaves little of it empty. */
+static void fits_the_axis_of_curves(void **state)
+{
+    (void)state;
+    assert_true(fabs(begins_at(0, 10)) < 0.01);
+    assert_true(fabs(begins_at(1, 100) - 0.01) < 0.01);
+    assert_true(fabs(begins_at(9, 100) - 0.09) < 0.01);
+    assert_true(fabs(begins_at(11, 100)) < 0.01);
+    assert_true(fabs(begins_at(4, 10)) < 0.01);
+    assert_true(fabs(begins_at(-5, 10)) < 0.01);
+    assert_true(fabs(begins_at(10, 10) - 1) < 0.01);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_curves),
+        cmocka_unit_test(fits_the_axis_of_curves),
         cmocka_unit_test(reduces_by_area),
         cmocka_unit_test(reduces_to_maxima),
         cmocka_unit_test(reduces_nan_and_hidden_locally),

@@ -66,7 +66,7 @@ static void reads_a_file(void **state)
 
     assert_int_equal(parse(&index, "{}", 0), ATTN_OK);
     assert_int_equal(safetensors_find(&index, "c", "x", &entry), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "none at all");
+    assert_says(attn_last_error(), "x has no tensor 'c'; it has none at all");
     safetensors_free(&index);
 }
 
@@ -78,9 +78,9 @@ static void refuses_bad_headers(void **state)
         uint64_t data;
         const char *says;
     } table[] = {
-        {"", 0, "does not begin with '{'"},
-        {" {}", 0, "does not begin with '{'"},
-        {"[]", 0, "does not begin with '{'"},
+        {"", 0, "x.safetensors is not a safetensors file: its header does not begin with '{'"},
+        {" {}", 0, "x.safetensors is not a safetensors file: its header does not begin with '{'"},
+        {"[]", 0, "x.safetensors is not a safetensors file: its header does not begin with '{'"},
         {"{", 0, "not valid JSON"},
         {"{} {}", 0, "not valid JSON"},
         {"{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "not valid JSON"},
@@ -91,18 +91,24 @@ static void refuses_bad_headers(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "a name twice"},
         {"{\"__metadata__\":{\"n\":1}}", 0, "__metadata__"},
         {"{\"__metadata__\":7}", 0, "__metadata__"},
-        {"{\"a\":7}", 0, "not described by"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "not described by"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"order\":\"F\"}}", 4, "not described by"},
+        {"{\"a\":7}", 0, "x.safetensors: tensor 'a' is not described by exactly dtype, shape and data_offsets"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4,
+         "x.safetensors: tensor 'a' is not described by exactly dtype, shape and data_offsets"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"order\":\"F\"}}", 4,
+         "x.safetensors: tensor 'a' is not described by exactly dtype, shape and data_offsets"},
         {"{\"a\":{\"dtype\":1,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "dtype that is not a string"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4, "no array of lengths"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "not a whole number"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4, "not a whole number"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":1,\"data_offsets\":[0,4]}}", 4,
+         "x.safetensors: tensor 'a' has no array of lengths as its shape"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4,
+         "x.safetensors: tensor 'a' has a length in its shape that is not a whole number from 0 up"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],\"data_offsets\":[0,4]}}", 4,
+         "x.safetensors: tensor 'a' has a length in its shape that is not a whole number from 0 up"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0]}}", 4, "data_offsets that are not"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 4, "data_offsets that are not"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "data_offsets that are not"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "data_offsets 4 to 0"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "at most 4"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4,
+         "x.safetensors: tensor 'a' has data_offsets 0 to 8; expected them in order and at most 4"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "takes 4 bytes; expected 8"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4, "overflows"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "overflows"},
@@ -112,15 +118,16 @@ static void refuses_bad_headers(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "hole"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
-         12, "hole: bytes 4 to 8"},
+         12, "x.safetensors: the data has a hole: bytes 4 to 8 belong to no tensor"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
          12, "'a' and 'b' overlap"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
          "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
          8, "overlap"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5, "the last 1 bytes"},
-        {"{}", 1, "the last 1 bytes"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5,
+         "x.safetensors: the last 1 bytes of the file belong to no tensor"},
+        {"{}", 1, "x.safetensors: the last 1 bytes of the file belong to no tensor"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct safetensors index;
@@ -143,8 +150,9 @@ static void refuses_bad_lengths(void **state)
         {100000000, 100000008, NULL},
         {2, 7, "truncated: it has 7 bytes"},
         {2, 0, "truncated: it has 0 bytes"},
-        {3, 10, "claims 3 bytes, but 2 follow"},
-        {100000001, 1000000000, "at most 100000000"},
+        {3, 10, "x.safetensors: the safetensors file is truncated: its header claims 3 bytes, but 2 follow"},
+        {100000001, 1000000000,
+         "x.safetensors: the safetensors header claims 100000001 bytes; expected at most 100000000"},
         {UINT64_MAX, 10, "claims 18446744073709551615 bytes"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -172,7 +180,7 @@ static void refuses_too_many_dimensions_by_name_only(void **state)
     struct array_storage stored;
     assert_int_equal(safetensors_find(&index, "a", "x", &entry), ATTN_OK);
     assert_int_equal(safetensors_usable(entry, "x", &is, &stored), ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "9 dimensions");
+    assert_says(attn_last_error(), "x: tensor 'a' has 9 dimensions; expected at most 8");
     safetensors_free(&index);
 }
 
@@ -213,7 +221,7 @@ static void reads_what_it_writes(void **state)
     names[1] = "\xff not UTF-8";
     assert_int_equal(safetensors_header_write(&text, &length, names, arrays, 2, NULL, "y.safetensors"),
                      ATTN_INVALID_FILE);
-    assert_says(attn_last_error(), "UTF-8");
+    assert_says(attn_last_error(), " not UTF-8'; expected a name in UTF-8");
 }
 
 int main(void)

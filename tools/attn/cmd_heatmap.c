@@ -19,6 +19,7 @@
 
 enum {
     MAP_OUT = INPUT_COUNT,
+    MAP_TO,
     MAP_GRID,
     MAP_BATCH,
     MAP_HEAD,
@@ -314,7 +315,7 @@ static attn_status draw(struct picture *p, const struct operands *operands)
     struct picture_target target;
     struct canvas canvas = {.unit = 0};
     struct heatmap_data *data = &p->data;
-    CHECK(picture_target(&target, p->options[MAP_OUT].value));
+    CHECK(picture_output(&target, p->options[MAP_OUT].value, p->options[MAP_TO].value));
     attn_status status = open_weights(p, operands);
     if (status == ATTN_OK)
         status = heatmap_check(data);
@@ -339,7 +340,8 @@ static attn_status draw(struct picture *p, const struct operands *operands)
 attn_status command_heatmap(int argc, char *const *argv)
 {
     struct option options[MAP_COUNT] = {
-        [MAP_OUT] = {"output", 'o', "FILE.png", "the picture; or FILE.svg, FILE.pdf", NULL},
+        [MAP_OUT] = {"output", 'o', "FILE.png", "the picture; or FILE.svg, FILE.pdf, or - for standard output", NULL},
+        [MAP_TO] = OPTION_ROW_PICTURE_TO,
         [MAP_GRID] = {"grid", 0, NULL, "all tensors that WEIGHTS matches, a row of panels for each", NULL},
         [MAP_BATCH] = {"batch", 0, "N", "which batch element; default 0", NULL},
         [MAP_HEAD] = {"head", 0, "N", "only this head", NULL},

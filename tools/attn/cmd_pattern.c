@@ -17,11 +17,13 @@
 #include "plot/picture.h"
 #include "plot/plot.h"
 #include "plot/reduce.h"
+#include "progress.h"
 #include "wording.h"
 
 enum {
     PATTERN_HELP,
     PATTERN_VERSION,
+    PATTERN_QUIET,
     PATTERN_TOKENS,
     PATTERN_TQ,
     PATTERN_TK,
@@ -35,6 +37,7 @@ enum {
     PATTERN_STRIDE,
     PATTERN_CAUSAL,
     PATTERN_OUT,
+    PATTERN_TO,
     PATTERN_SIZE,
     PATTERN_REDUCE,
     PATTERN_COUNT
@@ -138,7 +141,7 @@ static attn_status parse_picture(struct request *r, const struct option *o)
 {
     static const char *const reduce_names[] = {"max", "mean"};
     char label[64];
-    for (int i = PATTERN_SIZE; i <= PATTERN_REDUCE && o[PATTERN_OUT].value == NULL; i++) {
+    for (int i = PATTERN_TO; i <= PATTERN_REDUCE && o[PATTERN_OUT].value == NULL; i++) {
         if (o[i].value != NULL)
             return io_fail(ATTN_INVALID_ARGUMENT, "option %s is for a picture; expected --output beside it",
                            option_label(&o[i], label));
@@ -215,13 +218,17 @@ static attn_status reduce_view(const struct view *view, const struct request *r,
     float *row = calloc((size_t)view->columns, sizeof *row);
     bool fits = row != NULL && reduce_create(&reduce, (enum reduce_by)r->reduce, view->rows, view->columns,
                                              plot->bin_rows, plot->bin_columns);
+    struct progress progress;
+    progress_start(&progress, view->rows, "rows", command_is_quiet());
     for (int64_t n = 0; fits && n < view->rows; n++) {
         for (int64_t i = view->offsets[n]; i < view->offsets[n + 1]; i++)
             row[view->mask->columns[i]] = 1;
         reduce_add(&reduce, n, row);
         for (int64_t i = view->offsets[n]; i < view->offsets[n + 1]; i++)
             row[view->mask->columns[i]] = 0;
+        progress_add(&progress, 1);
     }
+    progress_finish(&progress);
     if (fits)
         reduce_cells(&reduce, cells);
     reduce_free(&reduce);
@@ -265,23 +272,24 @@ static attn_status draw(const struct view *view, const struct request *r, double
     return status;
 }
 
-static attn_status make(const struct request *r, const char *path)
+static attn_status make(const struct request *r, const char *path, const char *to)
 {
     struct picture_target target = {.path = NULL};
     attn_pattern *pattern = NULL;
-    attn_status status = path == NULL ? ATTN_OK : picture_target(&target, path);
+    attn_status status = path == NULL ? ATTN_OK : picture_output(&target, path, to);
     if (status == ATTN_OK)
         status = build(&pattern, r);
     if (status == ATTN_OK) {
         const struct view view = view_of(pattern, r);
         const double density = attn_pattern_density(pattern); /* the same in every head */
-        status = target.path == NULL ? ATTN_OK : draw(&view, r, density, &target);
+        status = path == NULL ? ATTN_OK : draw(&view, r, density, &target);
         if (status == ATTN_OK)
-            printf("block rows     %" PRId64 "\n"
-                   "block columns  %" PRId64 "\n"
-                   "listed blocks  %" PRId64 "\n"
-                   "density        %.6g\n",
-                   view.rows, view.columns, view.listed, density);
+            fprintf(target.standard ? stderr : stdout,
+                    "block rows     %" PRId64 "\n"
+                    "block columns  %" PRId64 "\n"
+                    "listed blocks  %" PRId64 "\n"
+                    "density        %.6g\n",
+                    view.rows, view.columns, view.listed, density);
     }
     attn_pattern_destroy(pattern);
     picture_target_free(&target);
@@ -293,6 +301,7 @@ attn_status command_pattern(int argc, char *const *argv)
     struct option options[PATTERN_COUNT] = {
         [PATTERN_HELP] = OPTION_ROW_HELP,
         [PATTERN_VERSION] = OPTION_ROW_VERSION,
+        [PATTERN_QUIET] = OPTION_ROW_QUIET,
         [PATTERN_TOKENS] = {"tokens", 0, "N", "queries and keys", NULL},
         [PATTERN_TQ] = {"tq", 0, "N", "queries, where they are not as many as the keys", NULL},
         [PATTERN_TK] = {"tk", 0, "N", "keys", NULL},
@@ -307,9 +316,11 @@ attn_status command_pattern(int argc, char *const *argv)
         [PATTERN_STRIDE] = {"stride", 0, "N", "strided: in blocks; default: the square root of the block rows", NULL},
         [PATTERN_CAUSAL] = {"causal", 0, NULL, "leave out the blocks above the diagonal", NULL},
         [PATTERN_OUT] = {"output", 'o', "FILE.png",
-                         "the picture; or FILE.svg, FILE.pdf. Without it only the numbers\n"
-                         "are printed",
+                         "the picture; or FILE.svg, FILE.pdf, or - for standard output:\n"
+                         "then the numbers go to standard error. Without it only the\n"
+                         "numbers are printed",
                          NULL},
+        [PATTERN_TO] = OPTION_ROW_PICTURE_TO,
         [PATTERN_SIZE] = {"size", 0, "N", "pixels of the picture's longest side; text grows with it", NULL},
         [PATTERN_REDUCE] = {"reduce", 0, "max|mean", "what of several blocks a cell shows; default max", NULL},
     };
@@ -323,9 +334,10 @@ attn_status command_pattern(int argc, char *const *argv)
         print_version();
         return ATTN_OK;
     }
+    command_quiet(&options[PATTERN_QUIET]);
     struct request request = {.block = 64, .window = 1, .global = 1, .random = 3, .heads = 1};
     CHECK(parse_kind(&request, &operands));
     CHECK(check_options(&request, options));
     CHECK(parse(&request, options));
-    return make(&request, options[PATTERN_OUT].value);
+    return make(&request, options[PATTERN_OUT].value, options[PATTERN_TO].value);
 }

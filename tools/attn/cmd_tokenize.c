@@ -10,6 +10,7 @@
 #include <attn/text.h>
 
 #include "commands.h"
+#include "models/model_path.h"
 #include "options.h"
 #include "progress.h"
 
@@ -209,6 +210,7 @@ static attn_status parse(struct tokenize *t, const struct operands *operands)
 
 static attn_status run(struct tokenize *t, const char *path)
 {
+    CHECK(model_path_check(path, true));
     CHECK(attn_tokenizer_open(&t->tokenizer, path));
     if (strcmp(t->file, "-") == 0)
         return run_lines(t, stdin);

@@ -16,6 +16,7 @@
 #include "labels.h"
 #include "options.h"
 #include "plot/viridis.h"
+#include "progress.h"
 #include "view/page.h"
 #include "weights.h"
 
@@ -40,7 +41,7 @@ enum { MOST_LAYERS = 256 };
 struct view {
     const struct option *options;
     long long batch, head, limit; /* head: -1 for all; limit in MiB */
-    bool hidden;
+    bool hidden, standard;        /* standard: the page goes to standard output */
     char *target;
     struct array_names names; /* of all tensors that were asked for */
     char **layers;            /* [count]: of those that hold weights, among names */
@@ -79,9 +80,12 @@ static attn_status parse(struct view *v)
         return io_fail(ATTN_INVALID_ARGUMENT, "--labels has no effect beside --row-labels and --column-labels");
     const char *path = o[VIEW_OUT].value;
     const size_t length = strlen(path);
+    v->standard = strcmp(path, "-") == 0;
+    if (v->standard)
+        return ATTN_OK;
     if (length < 5 || strcmp(path + length - 5, ".html") != 0)
-        return io_fail(ATTN_INVALID_ARGUMENT, "the page '%s' has an unknown format; expected a name that ends in .html",
-                       path);
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "the page '%s' has an unknown format; expected a name that ends in .html, or -", path);
     return replace_target(&v->target, path);
 }
 
@@ -265,6 +269,8 @@ static attn_status write_layers(struct page *page, const struct view *v, struct 
     const size_t matrix = (size_t)v->rows * (size_t)v->columns, count = (size_t)v->heads * matrix;
     float *values = malloc(count * sizeof *values);
     attn_status status = values != NULL ? ATTN_OK : io_fail(ATTN_OUT_OF_MEMORY, "out of memory for a layer");
+    struct progress progress;
+    progress_start(&progress, v->count * v->heads, "heads", command_is_quiet());
     for (int layer = 0; status == ATTN_OK && layer < v->count; layer++) {
         page_text(page, layer > 0 ? ",{\"name\":" : "{\"name\":");
         page_string(page, v->layers[layer]);
@@ -275,7 +281,9 @@ static attn_status write_layers(struct page *page, const struct view *v, struct 
         if (status == ATTN_OK)
             page_halves(page, values, count);
         page_text(page, "}");
+        progress_add(&progress, v->heads);
     }
+    progress_finish(&progress);
     free(values);
     return status;
 }
@@ -297,7 +305,8 @@ static attn_status make(struct view *v, const char *spec)
     if (status == ATTN_OK && page.failed)
         status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory for the page");
     if (status == ATTN_OK)
-        status = replace_whole(v->target, page.bytes, page.used);
+        status =
+            v->standard ? replace_standard(page.bytes, page.used) : replace_whole(v->target, page.bytes, page.used);
     page_free(&page);
     if (status == ATTN_OK && (size_t)v->count < v->names.count)
         command_note("%zu of the %zu tensors hold no attention weights and are not on the page",
@@ -313,7 +322,7 @@ attn_status command_view(int argc, char *const *argv)
         [VIEW_HELP] = OPTION_ROW_HELP,
         [VIEW_VERSION] = OPTION_ROW_VERSION,
         [VIEW_QUIET] = OPTION_ROW_QUIET,
-        [VIEW_OUT] = {"output", 'o', "FILE.html", "the page", NULL},
+        [VIEW_OUT] = {"output", 'o', "FILE.html", "the page; - for standard output", NULL},
         [VIEW_BATCH] = {"batch", 0, "N", "which batch element; default 0", NULL},
         [VIEW_HEAD] = {"head", 0, "N", "only this head", NULL},
         [VIEW_LABELS] = {"labels", 0, "FILE", "text file with the tokens, one on each line, in UTF-8", NULL},

@@ -5,6 +5,8 @@
  */
 #include "kinds.h"
 
+#include "commands.h"
+#include "watched.h"
 #include "wording.h"
 
 /* One projection for all heads: (1, 1, feature, channel). */
@@ -47,7 +49,8 @@ attn_status kinds_linear(const struct kinds *k, const struct inputs *in, const a
         p.projection = &projection;
     }
     if (status == ATTN_OK)
-        status = reworded(WORDING_RUN, attn_linear_attention(&in->q_view, &in->k_view, &in->v_view, out, &p));
+        status = reworded(WORDING_RUN,
+                          watched_linear_attention(&in->q_view, &in->k_view, &in->v_view, out, &p, command_is_quiet()));
     array_free(&rows);
     return status;
 }

@@ -7,13 +7,22 @@
 
 #include <attn/nn/alignment.h>
 #include <attn/nn/linformer.h>
+#include <attn/nn/progress.h>
 
+#include "commands.h"
+#include "watched.h"
 #include "wording.h"
 
 attn_status kinds_built(enum kind kind)
 {
     (void)kind;
     return ATTN_OK;
+}
+
+static attn_status look(const void *of, const void *workspace, size_t size, int64_t *begun, int64_t *tasks)
+{
+    (void)of;
+    return attn_layer_progress(workspace, size, begun, tasks);
 }
 
 /* Projects the keys and attends to them. */
@@ -26,7 +35,16 @@ static attn_status attend(const attn_alignment *alignment, const struct inputs *
     CHECK(array_allocate(projected, "the projected keys", &is));
     attn_tensor keys = inputs_view(projected, false);
     CHECK(attn_alignment_project(alignment, k, &keys, params->num_threads));
-    return attn_alignment_forward(alignment, &in->q_view, &keys, &in->v_view, out, params, NULL, 0);
+    const attn_tensor *q = &in->q_view;
+    struct watch w;
+    watch_begin(
+        &w, look, NULL,
+        attn_alignment_workspace_size(alignment, q->shape[0], q->shape[2], k->shape[2], in->v_view.shape[3], params),
+        command_is_quiet());
+    const attn_status status =
+        attn_alignment_forward(alignment, q, &keys, &in->v_view, out, params, w.workspace, w.size);
+    watch_end(&w);
+    return status;
 }
 
 attn_status kinds_additive(const struct kinds *k, const struct inputs *in, const attn_tensor *out,
@@ -60,7 +78,12 @@ attn_status kinds_additive(const struct kinds *k, const struct inputs *in, const
 attn_status kinds_linformer(const struct kinds *k, const struct inputs *in, const attn_tensor *out,
                             const attn_params *params)
 {
-    return reworded(WORDING_RUN,
-                    attn_linformer_forward(&in->q_view, &in->k_view, &in->v_view, kinds_tensor(k, OPTION_PROJECT_K),
-                                           kinds_tensor(k, OPTION_PROJECT_V), out, params, NULL, 0));
+    const attn_tensor *e = kinds_tensor(k, OPTION_PROJECT_K), *f = kinds_tensor(k, OPTION_PROJECT_V);
+    struct watch w;
+    watch_begin(&w, look, NULL, attn_linformer_workspace_size(&in->q_view, &in->k_view, &in->v_view, e, f, out, params),
+                command_is_quiet());
+    const attn_status status =
+        attn_linformer_forward(&in->q_view, &in->k_view, &in->v_view, e, f, out, params, w.workspace, w.size);
+    watch_end(&w);
+    return reworded(WORDING_RUN, status);
 }

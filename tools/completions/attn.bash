@@ -7,6 +7,7 @@
 _attn_words() {
     case $1 in
         '') echo 'run heatmap pattern view convert embed rerank generate tokenize bench info help --help --version' ;;
+        help) echo 'run heatmap pattern view convert embed rerank generate tokenize bench info' ;;
         run)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
                 --temperature --qk --inputs --sums --isa --threads --value --output --lse --weights --scores \
@@ -52,8 +53,8 @@ _attn_words() {
         run:--block-pattern) echo 'longformer bigbird strided' ;;
         heatmap)
             echo --help --version --quiet --query --key --layout --causal --mask --kv-len --kv-start --scale \
-                --temperature --qk --inputs --sums --isa --threads --output --grid --batch --head --row --labels \
-                --row-labels --column-labels --title --size --max --reduce --hidden --limit-mib --softcap \
+                --temperature --qk --inputs --sums --isa --threads --output --to --grid --batch --head --row \
+                --labels --row-labels --column-labels --title --size --max --reduce --hidden --limit-mib --softcap \
                 --head-scale --sinks --alibi --alibi-slopes --relative-bias --buckets --max-distance --rel-k --rel-q \
                 --rel-delta --rope --rope-pairs --rope-base --rope-scaling --rope-factor --rope-original-length \
                 --rope-beta-fast --rope-beta-slow --rope-no-truncation --rope-attention-factor \
@@ -68,12 +69,13 @@ _attn_words() {
                 -o operand
             ;;
         heatmap:free)
-            echo --scale --temperature --isa --threads --batch --head --row --title --size --max --reduce --hidden \
-                --limit-mib --softcap --head-scale --sinks --alibi-slopes --max-distance --rope-pairs --rope-base \
-                --rope-factor --rope-original-length --rope-beta-fast --rope-beta-slow --rope-attention-factor \
-                --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor --rope-long-factor --rope-length \
-                --query-offset --window --first-tokens --global --prefix --cu-seqlens --cu-seqlens-k --block \
-                --block-window --block-global --block-random --block-seed --block-stride --block-heads
+            echo --scale --temperature --isa --threads --to --batch --head --row --title --size --max --reduce \
+                --hidden --limit-mib --softcap --head-scale --sinks --alibi-slopes --max-distance --rope-pairs \
+                --rope-base --rope-factor --rope-original-length --rope-beta-fast --rope-beta-slow \
+                --rope-attention-factor --rope-low-freq-factor --rope-high-freq-factor --rope-short-factor \
+                --rope-long-factor --rope-length --query-offset --window --first-tokens --global --prefix \
+                --cu-seqlens --cu-seqlens-k --block --block-window --block-global --block-random --block-seed \
+                --block-stride --block-heads
             ;;
         heatmap:--layout) echo 'bhtd bthd' ;;
         heatmap:--causal) echo 'none top-left bottom-right offset' ;;
@@ -86,14 +88,14 @@ _attn_words() {
         heatmap:--rope-scaling) echo 'linear ntk yarn llama3 longrope' ;;
         heatmap:--block-pattern) echo 'longformer bigbird strided' ;;
         pattern)
-            echo longformer bigbird strided --help --version --tokens --tq --tk --block --window --global --random \
-                --seed --heads --head --stride --causal --output --size --reduce
+            echo longformer bigbird strided --help --version --quiet --tokens --tq --tk --block --window --global \
+                --random --seed --heads --head --stride --causal --output --to --size --reduce
             ;;
         pattern:files)
             echo --output -o
             ;;
         pattern:free)
-            echo --tokens --tq --tk --block --window --global --random --seed --heads --head --stride --size \
+            echo --tokens --tq --tk --block --window --global --random --seed --heads --head --stride --to --size \
                 --reduce
             ;;
         view)

@@ -4,6 +4,8 @@
 
 #include <inttypes.h>
 
+#include "models/model_path.h"
+
 static attn_status check_vocabulary(const struct text_model *m)
 {
     const int64_t tokens = attn_tokenizer_size(m->tokenizer);
@@ -17,7 +19,9 @@ static attn_status check_vocabulary(const struct text_model *m)
 attn_status text_model_open(struct text_model *m, const char *folder, const attn_model_options *options)
 {
     *m = (struct text_model){.folder = folder, .info = attn_model_info_default()};
-    attn_status status = attn_tokenizer_open(&m->tokenizer, folder);
+    attn_status status = model_path_check(folder, false);
+    if (status == ATTN_OK)
+        status = attn_tokenizer_open(&m->tokenizer, folder);
     if (status == ATTN_OK)
         status = attn_model_open(&m->model, folder, options);
     if (status == ATTN_OK)

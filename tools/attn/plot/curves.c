@@ -15,15 +15,18 @@ enum { LEFT = 70, RIGHT = 24, TOP = 78, BOTTOM = 58, GAP = 34, PANEL_WIDTH = 640
 
 static const double title_cap = 11, label_cap = 8;
 
+/* The part of the axis that may be empty before the first curve for 0 to be on it. */
+static const double most_empty = 0.1;
+
 /* Where a panel stands and what it shows. */
 struct panel {
     int x, y;
-    double low, high, last;
+    double low, high, first, last;
 };
 
 static double x_of(const struct panel *p, double x)
 {
-    return p->x + x / p->last * (PANEL_WIDTH - 1);
+    return p->x + (x - p->first) / (p->last - p->first) * (PANEL_WIDTH - 1);
 }
 
 static double y_of(const struct panel *p, double y)
@@ -38,6 +41,21 @@ static void draw_segment(struct canvas *canvas, double x0, double y0, double x1,
         const double at = fmin(i / length, 1);
         canvas_rectangle(canvas, (int)lrint(x0 + at * (x1 - x0)), (int)lrint(y0 + at * (y1 - y0)), 2, 2, colour);
     }
+}
+
+/* Where the axis begins: at 0, as far as that leaves little of it empty, else where the first curve does. A single
+ * place has no range to fit. */
+static double first_of(const struct curves *c)
+{
+    double first = c->last, most = -INFINITY;
+    for (int i = 0; i < c->panels; i++)
+        for (int64_t j = 0; j < c->curve[i].count; j++)
+            if (isfinite(c->curve[i].y[j])) {
+                first = fmin(first, c->curve[i].x[j]);
+                most = fmax(most, c->curve[i].x[j]);
+            }
+    const bool little = first >= 0 && first <= most_empty * c->last;
+    return little || !(first < most) ? 0 : first;
 }
 
 /* The range of a curve's values, with some room. */
@@ -76,9 +94,9 @@ static void draw_curve(struct canvas *canvas, const struct panel *p, const struc
 /* Numbers below the lowest panel. */
 static void draw_steps(struct canvas *canvas, const struct panel *p)
 {
-    const double step = scale_step(p->last, 8);
+    const double step = scale_step(p->last - p->first, 8);
     char text[32];
-    for (double tick = 0; tick * step <= p->last * (1 + 1e-9); tick++) {
+    for (double tick = ceil(p->first / step - 1e-9); tick * step <= p->last * (1 + 1e-9); tick++) {
         const double x = x_of(p, tick * step);
         scale_number(text, sizeof text, tick * step, step);
         canvas_rectangle(canvas, (int)lrint(x), p->y + PANEL_HEIGHT + 1, 1, 4, colour_faint);
@@ -96,8 +114,9 @@ attn_status plot_curves(struct canvas *canvas, const struct curves *c)
     canvas_text(canvas, LEFT, 18 + title_cap, title_cap, TITLE_MOST, TEXT_ACROSS, colour_text, c->title);
     canvas_text(canvas, LEFT, 18 + title_cap + label_cap + 8, label_cap, TITLE_MOST, TEXT_ACROSS, colour_faint,
                 c->subtitle);
+    const double first = first_of(c);
     for (int i = 0; i < c->panels; i++) {
-        struct panel p = {.x = LEFT, .y = TOP + i * (PANEL_HEIGHT + GAP), .last = c->last};
+        struct panel p = {.x = LEFT, .y = TOP + i * (PANEL_HEIGHT + GAP), .first = first, .last = c->last};
         set_scale(&p, &c->curve[i]);
         canvas_text(canvas, p.x, p.y - 7, label_cap, TITLE_MOST, TEXT_ACROSS, colour_text, c->curve[i].name);
         const struct scale scale = {SCALE_LINEAR, p.low, p.high};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Curves over a common horizontal axis that begins at 0, one panel below the
- * other, each with a scale of its own.
+ * Curves over a common horizontal axis, one panel below the other, each with a
+ * scale of its own. The axis begins at 0 if the first curve begins within a tenth
+ * of its length from there, else where that curve does.
  */
 #ifndef ATTN_TOOLS_PLOT_CURVES_H
 #define ATTN_TOOLS_PLOT_CURVES_H
@@ -12,7 +13,7 @@
 
 struct curve {
     const char *name;
-    const double *x, *y; /* [count], x ascending from 0 to last; a y that is not finite is left out */
+    const double *x, *y; /* [count], x ascending, up to last; a y that is not finite is left out */
     int64_t count;
     bool marks; /* a square at each point: they are few */
 };

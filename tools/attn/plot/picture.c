@@ -11,6 +11,7 @@
 #include <cairo.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io/replace.h"
 
@@ -109,19 +110,46 @@ attn_status picture_encode(const struct canvas *canvas, enum picture_format form
     return ATTN_OK;
 }
 
+static const char *const format_names[] = {[PICTURE_PNG] = "png", [PICTURE_SVG] = "svg", [PICTURE_PDF] = "pdf"};
+
 attn_status picture_target(struct picture_target *target, const char *path)
 {
-    static const char *const suffixes[] = {[PICTURE_PNG] = ".png", [PICTURE_SVG] = ".svg", [PICTURE_PDF] = ".pdf"};
-    size_t length = strlen(path);
+    const size_t length = strlen(path);
     *target = (struct picture_target){.path = NULL};
     for (int format = PICTURE_PNG; format <= PICTURE_PDF; format++) {
-        if (length < 4 || strcmp(path + length - 4, suffixes[format]) != 0)
+        if (length < 4 || path[length - 4] != '.' || strcmp(path + length - 3, format_names[format]) != 0)
             continue;
         target->format = (enum picture_format)format;
         return replace_target(&target->path, path);
     }
     return io_fail(ATTN_INVALID_ARGUMENT,
                    "the picture '%s' has an unknown format; expected a name that ends in .png, .svg or .pdf", path);
+}
+
+attn_status picture_output(struct picture_target *target, const char *path, const char *to)
+{
+    if (strcmp(path, "-") != 0) {
+        *target = (struct picture_target){.path = NULL};
+        return to == NULL
+                   ? picture_target(target, path)
+                   : io_fail(ATTN_INVALID_ARGUMENT,
+                             "option --to has no effect on %s, whose name says its form; expected it with -o -", path);
+    }
+    *target = (struct picture_target){.standard = true, .format = PICTURE_PNG};
+    for (int format = PICTURE_PNG; to != NULL && format <= PICTURE_PDF; format++) {
+        if (strcmp(to, format_names[format]) != 0)
+            continue;
+        target->format = (enum picture_format)format;
+        to = NULL;
+    }
+    if (to != NULL)
+        return io_fail(ATTN_INVALID_ARGUMENT, "--to is '%s'; expected png, svg or pdf", to);
+    if (target->format != PICTURE_SVG && isatty(STDOUT_FILENO))
+        return io_fail(ATTN_INVALID_ARGUMENT,
+                       "-o is '-', but standard output is a terminal, and %s is binary; expected a pipe or a file "
+                       "there, or --to svg",
+                       target->format == PICTURE_PNG ? "PNG" : "PDF");
+    return ATTN_OK;
 }
 
 void picture_target_free(struct picture_target *target)
@@ -135,7 +163,8 @@ attn_status picture_write(const struct canvas *canvas, const struct picture_targ
     unsigned char *bytes;
     size_t size;
     CHECK(picture_encode(canvas, target->format, &bytes, &size));
-    attn_status status = replace_whole(target->path, bytes, size);
+    const attn_status status =
+        target->standard ? replace_standard(bytes, size) : replace_whole(target->path, bytes, size);
     free(bytes);
     return status;
 }
