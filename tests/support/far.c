@@ -37,6 +37,14 @@ void far_unmap(void *map, size_t size)
 /** Bytes that hold any tensor of check_axis(): a mapping that is made once, as an emulator walks over all its pages. */
 #define ROOM ((size_t)FAR_UNSIGNED * sizeof(float) + ((size_t)1 << 30))
 
+static char *room;
+
+/** Memcheck reads all that is mapped at the end, in search of pointers. */
+static void unmap_room(void)
+{
+    munmap(room, ROOM);
+}
+
 /** Bytes of so many elements; of ATTN_I4 of whole groups. */
 static int64_t bytes_of(attn_dtype dtype, int64_t elements)
 {
@@ -140,12 +148,13 @@ static void check_axis(struct check *c, int which, int axis, int backwards)
         c->wrong++;
         return;
     }
-    static char *map;
-    if (!map)
-        map = far_map(ROOM);
-    far.data = map;
+    if (!room) {
+        room = far_map(ROOM);
+        atexit(unmap_room);
+    }
+    far.data = room;
     if (backwards) {
-        far.data = map + bytes_of(near.dtype, steps * far.stride[axis]);
+        far.data = room + bytes_of(near.dtype, steps * far.stride[axis]);
         far.stride[axis] = -far.stride[axis];
     }
     attn_tensor initial = near;
