@@ -130,7 +130,7 @@ static attn_status make_exchange(struct attn_mpi_plan *plan)
             int64_t bytes;
             if (__builtin_mul_overflow(n[0] * n[1], n[2] * (int64_t)sizeof(float), &bytes) ||
                 __builtin_mul_overflow(bytes, n[3] + 1, &bytes))
-                return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for an exchange of heads of %" PRId64 " tokens", n[2]);
+                bytes = INT64_MAX / 2; /* which nobody has */
             most = bytes > most ? bytes : most;
         }
     const int64_t *q = plan->ring_q.shape, *out = plan->ring_out.shape;

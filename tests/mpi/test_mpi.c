@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libattn_mpi's placements, refusals and agreement between ranks. Run on three ranks; what one of them does wrong, all
- * are told, and nothing is written.
+ * are told, and nothing is written. With the argument single, on one rank: MPI without support of threads.
  */
 #include "attn/mpi.h"
 
@@ -330,7 +330,19 @@ static void test_refused(void **state)
                     "params.lse is NULL; expected what attn_mpi_forward() has written");
     make_call(&c);
     c.gradients.out = NULL;
-    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.out is NULL");
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.out is NULL; expected the gradient of out");
+    make_call(&c);
+    c.d_q.shape[3] = D - 1;
+    assert_not_back(plan, &c, ATTN_SHAPE_MISMATCH,
+                    "gradients.q.shape[3] is 15; expected 16, as in the tensor that it is a gradient of");
+    make_call(&c);
+    attn_tensor d_lse = c.lse;
+    d_lse.shape[1] = 1;
+    c.gradients.lse = &d_lse;
+    assert_not_back(plan, &c, ATTN_SHAPE_MISMATCH, "gradients.lse.shape[1] is 1; expected 2, as in params.lse");
+    make_call(&c);
+    c.q.shape[3] = c.k.shape[3] = D / 2;
+    assert_not_run(plan, &c, ATTN_SHAPE_MISMATCH, "q.shape[3] is 8; expected 16, as in the plan");
     make_call(&c);
     c.gradients.mask = &c.d_q;
     assert_not_back(plan, &c, ATTN_UNSUPPORTED, "gradients.mask is set; expected NULL, as keys are on several ranks");
@@ -340,7 +352,8 @@ static void test_refused(void **state)
     assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.sinks is set; expected NULL, as params.sinks is NULL");
     make_call(&c);
     c.gradients.callback_user = sinks;
-    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.callback is set");
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT,
+                    "gradients.callback is set; expected NULL, as params.callback is NULL");
     make_call(&c);
     c.d_k.data = c.k.data;
     assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.k");
@@ -357,7 +370,15 @@ static void test_refused(void **state)
     assert_int_equal(attn_mpi_plan_create(&plan, MPI_COMM_NULL, &c.q, &c.k, &c.v, &c.out, &c.params, &c.config),
                      ATTN_INVALID_ARGUMENT);
     assert_null(plan);
-    assert_said("comm is MPI_COMM_NULL");
+    assert_said("comm is MPI_COMM_NULL; expected an intracommunicator");
+    MPI_Comm part, inter;
+    MPI_Comm_split(MPI_COMM_WORLD, rank > 0, rank, &part);
+    MPI_Intercomm_create(part, 0, MPI_COMM_WORLD, rank > 0 ? 0 : 1, 5, &inter);
+    assert_int_equal(attn_mpi_plan_create(&plan, inter, &c.q, &c.k, &c.v, &c.out, &c.params, &c.config),
+                     ATTN_INVALID_ARGUMENT);
+    assert_said("comm is an intercommunicator; expected an intracommunicator");
+    MPI_Comm_free(&inter);
+    MPI_Comm_free(&part);
     assert_int_equal(attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c.q, &c.k, &c.v, &c.out, &c.params, NULL),
                      ATTN_INVALID_ARGUMENT);
     assert_said("rank 0: config is NULL");
@@ -474,15 +495,41 @@ static void test_lost(void **state)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/** Threads of a rank, though MPI was told of none. */
+static int check_single(int argc, char **argv, struct call *c)
+{
+    attn_mpi_plan *plan = NULL;
+    int threads = MPI_THREAD_SINGLE;
+    setenv("ATTN_NUM_THREADS", "2", 1);
+    MPI_Init(&argc, &argv);
+    MPI_Query_thread(&threads);
+    make_call(c);
+    const attn_status status =
+        attn_mpi_plan_create(&plan, MPI_COMM_SELF, &c->q, &c->k, &c->v, &c->out, &c->params, &c->config);
+    const int right = threads > MPI_THREAD_SINGLE || /* an engine that always supports them */
+                      (status == ATTN_INVALID_ARGUMENT &&
+                       strstr(attn_last_error(), "MPI was initialised without support of threads; expected "
+                                                 "MPI_THREAD_FUNNELED or more, or ATTN_NUM_THREADS=1"));
+    if (!right)
+        printf("FAILED: two threads without support: %s\n", attn_last_error());
+    attn_mpi_plan_destroy(plan);
+    MPI_Finalize();
+    free(c);
+    return !right;
+}
+
 int main(int argc, char **argv)
 {
     struct call *c = malloc(sizeof *c);
     attn_mpi_plan *plan = NULL;
+    if (argc > 1 && strcmp(argv[1], "single") == 0)
+        return check_single(argc, argv, c);
     rank = 0;
     make_call(c);
     if (attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c->q, &c->k, &c->v, &c->out, &c->params, &c->config) !=
             ATTN_INVALID_ARGUMENT ||
-        !strstr(attn_last_error(), "MPI is not initialised")) {
+        !strstr(attn_last_error(),
+                "MPI is not initialised; expected a call between MPI_Init_thread and MPI_Finalize")) {
         printf("FAILED: a plan before MPI_Init: %s\n", attn_last_error());
         return 1;
     }
@@ -503,7 +550,7 @@ int main(int argc, char **argv)
     MPI_Finalize();
     if (attn_mpi_plan_create(&plan, MPI_COMM_WORLD, &c->q, &c->k, &c->v, &c->out, &c->params, &c->config) !=
             ATTN_INVALID_ARGUMENT ||
-        !strstr(attn_last_error(), "MPI is finalized")) {
+        !strstr(attn_last_error(), "MPI is finalized; expected a call between MPI_Init_thread and MPI_Finalize")) {
         printf("FAILED: a plan after MPI_Finalize: %s\n", attn_last_error());
         return 1;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that one rank does not get: all ranks are told, nobody waits, nothing leaks. Each allocation of rank 1 fails in
- * turn, from the making of a plan to the end of a backward pass; on two ranks.
+ * Memory that one rank does not get: all ranks are told, nobody waits, nothing leaks. Each allocation of rank 1 fails
+ * in turn, from the making of a plan to the end of a backward pass; on two ranks.
  */
 #include "attn/mpi.h"
 #include "ledger.h"
@@ -28,8 +28,10 @@ struct kind {
 static attn_status run(const struct kind *kind)
 {
     const int64_t mine = attn_mpi_local_tokens(&kind->config, TOKENS, 2, rank);
-    attn_tensor q = attn_bhtd(q_data, BATCH, HEADS, mine, D), k = q, v = q, out = q, d_out = q, d_q = q, d_k = q, d_v = q;
-    const attn_tensor lse = attn_bhtd(lse_data, BATCH, HEADS, mine, 1), table = attn_bhtd(rotations, 1, 1, mine, 2 * PAIRS);
+    attn_tensor q = attn_bhtd(q_data, BATCH, HEADS, mine, D), k = q, v = q, out = q, d_out = q, d_q = q, d_k = q,
+                d_v = q;
+    const attn_tensor lse = attn_bhtd(lse_data, BATCH, HEADS, mine, 1),
+                      table = attn_bhtd(rotations, 1, 1, mine, 2 * PAIRS);
     attn_rope_tables rope = {ATTN_ROPE_HALF_SPLIT, &table, &table};
     attn_params params = kind->params;
     attn_gradients gradients = attn_gradients_default();
@@ -80,17 +82,16 @@ static void test_rings(void **state)
     static struct sentences sentences[] = {
         {"no memory for a plan", 0},
         {"no memory for the ranges of 2 ranks", 0},
-        {"no memory for a plan of 300 queries and blocks of |150 queries and blocks of", 0},
+        {"no memory for a plan of 150 queries and blocks of |bytes of keys", 0},
         {"no memory for gradients of 150 queries and 150 keys", 0},
         {"no memory for messages between 2 ranks", 0},
         {"no memory for gradients of 2 numbers of options", 0},
         {"no memory for the ranges of this rank", 0},
         {"no memory for the offsets of 2 sequences", 0},
         {"no memory for the labels of the ranges of 2 ranks", 0},
-        {"no memory for 300 labels", 0},
+        {"no memory for 600 labels", 0},
         {"no memory for a table of rotations", 0},
-        {"attn_store()", 0},
-        {"params", 0},
+        {"no memory for a workspace of |bytes", 0}, /* attn_forward() and attn_backward() */
         {NULL, 0},
     };
     const attn_segments segments = {labels, labels};
