@@ -351,6 +351,7 @@ class Heatmap(CommandTest):
                    "m.safetensors:encoder*", "--grid", "-o", "o.svg")
         self.fails(1, "m.safetensors:layer0.weights has 3 heads, 4 queries and 4 keys; expected 1, 2 and 2 as "
                    "m.safetensors:embedding has, for one grid", "heatmap", "m.safetensors", "--grid", "-o", "o.svg")
+        self.write(w_npy=Array((4, 4), identity(4)))
         self.fails(2, "w.npy is one array; expected FILE.safetensors:PATTERN", "heatmap", "w.npy", "--grid", "-o", "o.svg")
 
     def test_title_changes_only_the_top(self):
