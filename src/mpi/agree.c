@@ -133,7 +133,7 @@ attn_status mpi_agree(struct mpi_team *team, attn_status status, const struct mp
     const int bad = team->said.first_bad;
     if (bad == team->ranks)
         return ATTN_OK;
-    team->said.told.status = status;
+    team->said.told.status = (int)status;
     snprintf(team->said.told.sentence, sizeof team->said.told.sentence, "%s", attn_last_error());
     CHECK(mpi_status_of(team, MPI_Ibcast(&team->said.told, sizeof team->said.told, MPI_BYTE, bad, team->comm, &request),
                         "the sentence about an error"));
