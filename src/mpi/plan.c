@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/** Of a call of the core between two looks at messages: some tens of milliseconds of a core; and what it gives. */
+static const double MULTIPLY_ADDS_AT_ONCE = 2e9, BYTES_AT_ONCE = 16 << 20;
+
 /** That MPI can be used as it will be: by this thread, between processes of one group. */
 static attn_status check_engine(MPI_Comm comm)
 {
@@ -104,7 +107,7 @@ static int64_t rows_at_once(const struct attn_mpi_plan *plan)
     const double heads = (double)(q->shape[0] * q->shape[1]);
     const double products = heads * (double)longest(mpi_my_keys(plan)) * (double)(q->shape[3] + v->shape[3]);
     const double bytes = heads * (double)(v->shape[3] + 1) * (double)sizeof(float);
-    const double few = 2e9 / (products + 1), small = 16777216.0 / (bytes + 1);
+    const double few = MULTIPLY_ADDS_AT_ONCE / (products + 1), small = BYTES_AT_ONCE / (bytes + 1);
     const double most = few < small ? few : small;
     const int64_t least = 384;
     return most >= (double)rows ? rows : rows < least || most < (double)least ? least : (int64_t)most / least * least;

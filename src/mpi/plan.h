@@ -109,9 +109,6 @@ static inline attn_tensor mpi_tokens(const attn_tensor *t, int64_t first, int64_
 attn_status mpi_copy(const struct attn_mpi_plan *plan, const attn_tensor *x, const attn_tensor *table,
                      attn_rope_layout layout, const attn_tensor *out, int num_threads);
 
-/** The block of keys of a step, as tensors: 0 is this rank's own; arrived is the buffer of another's. */
-void mpi_keys_of_step(const struct mpi_run *run, int step, void *arrived, attn_tensor *k, attn_tensor *v);
-
 /** The rank of the ring whose keys are a step's. */
 static inline int mpi_source(const struct attn_mpi_plan *plan, int step)
 {

@@ -195,12 +195,14 @@ attn_status mpi_run_end(struct mpi_run *run, attn_status status)
     mpi_rectangles_free(&run->rectangles);
     free(run->begun);
     free(run->steps);
-    free(run->options);
+    if (!run->plan->lost) /* else messages may still reach them */
+        free(run->options);
     free(run->part_options);
     return status ? status : mpi_agree(&run->plan->team, run->failed, NULL);
 }
 
-void mpi_keys_of_step(const struct mpi_run *run, int step, void *arrived, attn_tensor *k, attn_tensor *v)
+/** The block of keys of a step, as tensors: 0 is this rank's own; arrived is the buffer of another's. */
+static void keys_of_step(const struct mpi_run *run, int step, void *arrived, attn_tensor *k, attn_tensor *v)
 {
     const struct attn_mpi_plan *plan = run->plan;
     if (step == 0)
@@ -233,7 +235,7 @@ attn_status mpi_walk(struct mpi_run *run, mpi_visit *visit, void *context)
         next = next_step(run, step + 1);
         if (step)
             CHECK(mpi_wait(team, 1, &lane->receives[arriving][step], "a message of keys"));
-        mpi_keys_of_step(run, step, plan->arriving[arriving], &k, &v);
+        keys_of_step(run, step, plan->arriving[arriving], &k, &v);
         if (step)
             arriving = !arriving;
         if (next < ranks)

@@ -61,7 +61,7 @@ static attn_status check_input(const char *name, const attn_tensor *t)
     return attn_check_contiguous(name, t);
 }
 
-/** That an output, a tensor of this rank, is apart from everything that is read and from the outputs before it. */
+/** Tensors of this rank, by name. */
 struct list {
     const char *name[16];
     const attn_tensor *t[16];
@@ -76,6 +76,7 @@ static void add(struct list *list, const char *name, const attn_tensor *t)
     }
 }
 
+/** That each output is apart from everything that is read, and from the outputs before it. */
 static attn_status check_written(const struct list *read, const struct list *written)
 {
     for (int i = 0; i < written->num; i++) {

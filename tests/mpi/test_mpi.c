@@ -473,13 +473,13 @@ static void test_lost(void **state)
     (void)state;
     struct call c;
     make_call(&c);
-    c.config.timeout = 0.3;
+    c.config.timeout = 2; /* long enough for the plan on a busy machine */
     attn_mpi_plan *plan = plan_of(&c);
     const double begin = MPI_Wtime();
     if (rank != 1) {
         assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_PEER_LOST);
-        assert_said("did not come in 0.3 seconds, config.timeout");
-        assert_true(MPI_Wtime() - begin < 10);
+        assert_said("did not come in 2 seconds, config.timeout");
+        assert_true(MPI_Wtime() - begin < 20);
         assert_true(c.out_data[0] == 77.0f);
         assert_int_equal(attn_mpi_forward(plan, &c.q, &c.k, &c.v, &c.out, &c.params), ATTN_PEER_LOST);
         assert_said("an earlier message has failed; expected no further call of this plan");

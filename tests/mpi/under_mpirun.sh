@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs a program on so many ranks: under_mpirun.sh MPIRUN RANKS PROGRAM ARGUMENT... More ranks than processors, and
-# root, are allowed; Open MPI has to be asked for both. Ranks have one thread unless OMP_NUM_THREADS says otherwise.
+# Runs a program on so many ranks, in a folder that is there for it alone: under_mpirun.sh MPIRUN RANKS PROGRAM
+# ARGUMENT... More ranks than processors, and root, are allowed; Open MPI has to be asked for both. Ranks have one thread
+# unless OMP_NUM_THREADS says otherwise.
 set -eu
 mpirun=$1 ranks=$2
 shift 2
@@ -13,4 +14,7 @@ if ! why=$("$mpirun" -n "$ranks" true 2>&1); then
     echo "skipped: $mpirun does not start $ranks processes: $why"
     exit 77
 fi
-exec "$mpirun" -n "$ranks" "$@"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+"$mpirun" -n "$ranks" "$@"
