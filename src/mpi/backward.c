@@ -17,7 +17,8 @@
 struct backward {
     struct mpi_run *run;
     const attn_gradients *wanted;
-    attn_tensor d_q; /**< f32 sums */
+    attn_tensor d_k, d_v; /**< f32 sums of the block that is worked with */
+    attn_tensor d_q;      /**< f32 sums */
     int num_returns,
         taken;   /**< of run->steps, those whose ranks send gradients of this rank's keys; how many were added */
     int leaving; /**< the buffer that the next gradients leave from */
@@ -62,13 +63,13 @@ static void point_options(const struct mpi_run *run, const attn_gradients *wante
         g->relative_bias = at + head * run->params.relative_bias->buckets;
 }
 
-/** A range of queries against a range of keys; d_k and d_v get its gradients besides what they have. */
-static attn_status cross(struct backward *b, int64_t i, int64_t row, attn_mpi_range keys, const attn_tensor *k,
-                         const attn_tensor *v, const attn_tensor *d_k, const attn_tensor *d_v)
+/** A range of queries against a range of keys; the block of gradients gets these keys' besides what it has. */
+static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pair *pair)
 {
-    struct mpi_run *run = b->run;
+    const struct backward *b = context;
     struct attn_mpi_plan *plan = run->plan;
-    const attn_mpi_range queries = mpi_my_queries(plan)->ranges[i];
+    const attn_mpi_range queries = pair->queries, keys = pair->keys;
+    const int64_t row = pair->row;
     struct mpi_rectangle rectangle;
     mpi_make_rectangle(&run->rectangles, &rectangle, &run->own, queries, row, keys);
     const attn_tensor q = mpi_tokens(&run->q, row, queries.count), out = mpi_tokens(&run->out, row, queries.count);
@@ -78,7 +79,7 @@ static attn_status cross(struct backward *b, int64_t i, int64_t row, attn_mpi_ra
     const attn_tensor part_q = attn_bhtd(plan->part_q, q.shape[0], q.shape[1], queries.count, q.shape[3]);
     attn_tensor part_k, part_v;
     mpi_block_view(&plan->gradients_block, plan->part_keys, keys.count, &part_k, &part_v);
-    const int first = !b->run->begun[i];
+    const int first = !run->begun[pair->number];
     attn_gradients g = attn_gradients_default();
     g.out = &d_out;
     g.lse = b->wanted->lse ? &d_lse : NULL;
@@ -94,37 +95,16 @@ static attn_status cross(struct backward *b, int64_t i, int64_t row, attn_mpi_ra
         rectangle.params.sinks = run->own.sinks;
     else
         g.sinks = NULL;
-    b->run->begun[i] = 1;
-    CHECK(attn_backward(&q, k, v, &out, &rectangle.params, &g));
+    CHECK(attn_backward(&q, &pair->k, &pair->v, &out, &rectangle.params, &g));
     const attn_tensor d_q = mpi_tokens(&b->d_q, row, queries.count);
     add(&d_q, &part_q);
-    add(d_k, &part_k);
-    add(d_v, &part_v);
+    const attn_tensor d_k = mpi_tokens(&b->d_k, pair->key, keys.count),
+                      d_v = mpi_tokens(&b->d_v, pair->key, keys.count);
+    add(&d_k, &part_k);
+    add(&d_v, &part_v);
     for (int64_t n = 0; n < run->num_options; n++)
         run->options[n] += (double)run->part_options[n];
     return mpi_lane_progress(&plan->lane);
-}
-
-/** All ranges of this rank's queries against those of a block of keys that they see. */
-static attn_status cross_block(struct backward *b, int step, const attn_tensor *k, const attn_tensor *v, void *block)
-{
-    struct attn_mpi_plan *plan = b->run->plan;
-    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->ring_keys[mpi_source(plan, step)];
-    attn_tensor d_k, d_v;
-    mpi_block_view(&plan->gradients_block, block, keys->tokens, &d_k, &d_v);
-    int64_t row = 0;
-    for (int64_t i = 0; i < queries->num; row += queries->ranges[i++].count) {
-        int64_t key = 0;
-        for (int64_t j = 0; j < keys->num; key += keys->ranges[j++].count) {
-            const int64_t count = keys->ranges[j].count;
-            if (!mpi_sees(&b->run->rectangles, plan->ring.rank, i, mpi_source(plan, step), j))
-                continue;
-            const attn_tensor some_k = mpi_tokens(k, key, count), some_v = mpi_tokens(v, key, count);
-            const attn_tensor to_k = mpi_tokens(&d_k, key, count), to_v = mpi_tokens(&d_v, key, count);
-            CHECK(cross(b, i, row, keys->ranges[j], &some_k, &some_v, &to_k, &to_v));
-        }
-    }
-    return ATTN_OK;
 }
 
 /** Takes in gradients of this rank's keys that have come, the next in order, and makes room for others. */
@@ -164,8 +144,9 @@ static attn_status visit(struct mpi_run *run, void *context, int step, const att
         CHECK(mpi_wait(&plan->ring, 1, b->last[b->leaving], "the acceptance of gradients"));
     if (step) /* this rank's own was cleared before anything could come */
         memset(block, 0, mpi_block_size(&plan->gradients_block, plan->ring_keys[mpi_source(plan, step)].tokens));
+    mpi_block_view(&plan->gradients_block, block, plan->ring_keys[mpi_source(plan, step)].tokens, &b->d_k, &b->d_v);
     if (!run->failed)
-        run->failed = cross_block(b, step, k, v, block);
+        run->failed = mpi_cross_block(run, step, k, v, cross, b);
     if (plan->lost)
         return run->failed;
     if (step) {
@@ -174,18 +155,6 @@ static attn_status visit(struct mpi_run *run, void *context, int step, const att
         b->leaving = !b->leaving;
     }
     return collect(b);
-}
-
-/** Sinks of queries that see no key. */
-static attn_status finish_blind(struct backward *b)
-{
-    const struct mpi_share *queries = mpi_my_queries(b->run->plan);
-    const attn_tensor k = mpi_tokens(&b->run->k, 0, 0), v = mpi_tokens(&b->run->v, 0, 0);
-    int64_t row = 0;
-    for (int64_t i = 0; i < queries->num; row += queries->ranges[i++].count)
-        if (!b->run->begun[i])
-            CHECK(cross(b, i, row, (attn_mpi_range){0, 0}, &k, &v, &k, &v));
-    return ATTN_OK;
 }
 
 /** The messages and the computing of a pass; sums are in d_q, d_keys and options then. */
@@ -209,7 +178,7 @@ static attn_status compute(struct backward *b)
         if (b->last[n])
             CHECK(mpi_wait(team, 1, b->last[n], "the acceptance of gradients"));
     if (!run->failed)
-        run->failed = finish_blind(b);
+        run->failed = mpi_cross_blind(run, cross, b); /* their sinks */
     return ATTN_OK;
 }
 

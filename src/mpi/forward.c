@@ -31,35 +31,14 @@ static attn_status join(struct mpi_run *run, const struct mpi_sums *sums, attn_m
 }
 
 /** A range of queries against a range of keys, so many queries at a time that messages go on meanwhile. */
-static attn_status cross(struct mpi_run *run, const struct mpi_sums *sums, int64_t i, int64_t row, attn_mpi_range keys,
-                         const attn_tensor *k, const attn_tensor *v)
+static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pair *pair)
 {
-    const attn_mpi_range queries = mpi_my_queries(run->plan)->ranges[i];
-    for (int64_t done = 0; done < queries.count; done += run->plan->rows) {
-        const int64_t left = queries.count - done, count = left < run->plan->rows ? left : run->plan->rows;
-        CHECK(join(run, sums, (attn_mpi_range){queries.first + done, count}, row + done, keys, k, v, !run->begun[i]));
+    const int64_t rows = run->plan->rows;
+    for (int64_t done = 0; done < pair->queries.count; done += rows) {
+        const int64_t left = pair->queries.count - done;
+        const attn_mpi_range some = {pair->queries.first + done, left < rows ? left : rows};
+        CHECK(join(run, context, some, pair->row + done, pair->keys, &pair->k, &pair->v, !run->begun[pair->number]));
         CHECK(mpi_lane_progress(&run->plan->lane));
-    }
-    run->begun[i] = 1;
-    return ATTN_OK;
-}
-
-/** All ranges of this rank's queries against those of a block of keys that they see. */
-static attn_status cross_block(struct mpi_run *run, const struct mpi_sums *sums, int step, const attn_tensor *k,
-                               const attn_tensor *v)
-{
-    const struct attn_mpi_plan *plan = run->plan;
-    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->ring_keys[mpi_source(plan, step)];
-    int64_t row = 0;
-    for (int64_t i = 0; i < queries->num; row += queries->ranges[i++].count) {
-        int64_t key = 0;
-        for (int64_t j = 0; j < keys->num; key += keys->ranges[j++].count) {
-            if (!mpi_sees(&run->rectangles, plan->ring.rank, i, mpi_source(plan, step), j))
-                continue;
-            const attn_tensor some_k = mpi_tokens(k, key, keys->ranges[j].count);
-            const attn_tensor some_v = mpi_tokens(v, key, keys->ranges[j].count);
-            CHECK(cross(run, sums, i, row, keys->ranges[j], &some_k, &some_v));
-        }
     }
     return ATTN_OK;
 }
@@ -67,29 +46,17 @@ static attn_status cross_block(struct mpi_run *run, const struct mpi_sums *sums,
 static attn_status visit(struct mpi_run *run, void *context, int step, const attn_tensor *k, const attn_tensor *v)
 {
     if (!run->failed)
-        run->failed = cross_block(run, context, step, k, v);
+        run->failed = mpi_cross_block(run, step, k, v, cross, context);
     return ATTN_OK;
 }
 
-/** Queries that see no key: 0 and -inf, or what their sinks give. */
-static attn_status finish_blind(struct mpi_run *run, const struct mpi_sums *sums)
-{
-    const struct mpi_share *queries = mpi_my_queries(run->plan);
-    const attn_tensor none_k = mpi_tokens(&run->k, 0, 0), none_v = mpi_tokens(&run->v, 0, 0);
-    int64_t row = 0;
-    for (int64_t i = 0; i < queries->num; row += queries->ranges[i++].count)
-        if (!run->begun[i])
-            CHECK(cross(run, sums, i, row, (attn_mpi_range){0, 0}, &none_k, &none_v));
-    return ATTN_OK;
-}
-
-static attn_status compute(struct mpi_run *run, const struct mpi_sums *sums, const attn_tensor *out)
+static attn_status compute(struct mpi_run *run, struct mpi_sums *sums, const attn_tensor *out)
 {
     struct attn_mpi_plan *plan = run->plan;
-    CHECK(mpi_walk(run, visit, (void *)(uintptr_t)sums));
+    CHECK(mpi_walk(run, visit, sums));
     if (!run->failed)
-        run->failed = finish_blind(run, sums);
-    if (!run->failed && run->out.dtype != ATTN_F32) /* rounded once */
+        run->failed = mpi_cross_blind(run, cross, sums); /* 0 and -inf, or what their sinks give */
+    if (!run->failed && run->out.dtype != ATTN_F32)      /* rounded once */
         run->failed = mpi_copy(plan, &sums->out, NULL, 0, &run->out, run->params.num_threads);
     if (!run->failed)
         mpi_write_lse(sums, &run->lse);
@@ -109,7 +76,7 @@ attn_status attn_mpi_forward(attn_mpi_plan *plan, const attn_tensor *q, const at
     attn_status status = mpi_run_begin(&run, plan, &t, params, NULL, 0);
     if (!status) {
         const int64_t *n = run.out.shape;
-        const struct mpi_sums sums = {
+        struct mpi_sums sums = {
             .out = run.out.dtype == ATTN_F32 ? run.out : attn_bhtd(plan->sums, n[0], n[1], n[2], n[3]),
             .lse = plan->exact_lse,
             .lse_stride = {n[1] * n[2], n[2]},

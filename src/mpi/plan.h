@@ -115,6 +115,21 @@ static inline int mpi_source(const struct attn_mpi_plan *plan, int step)
     return (plan->ring.rank + plan->ring.ranks - step) % plan->ring.ranks;
 }
 
+/** A range of this rank's queries, and one of the keys of a block. */
+struct mpi_pair {
+    int64_t number;               /**< of the range of queries */
+    attn_mpi_range queries, keys; /**< in the whole sequence */
+    int64_t row, key;             /**< where they begin in this rank's tensors, and in the block's */
+    attn_tensor k, v;             /**< these keys */
+};
+typedef attn_status mpi_cross(struct mpi_run *run, void *context, const struct mpi_pair *pair);
+
+/** All pairs of a step's block that may see one another. */
+attn_status mpi_cross_block(struct mpi_run *run, int step, const attn_tensor *k, const attn_tensor *v, mpi_cross *cross,
+                            void *context);
+/** Each range of queries that has been in no pair, with no keys: run->begun says which have. */
+attn_status mpi_cross_blind(struct mpi_run *run, mpi_cross *cross, void *context);
+
 /**
  * Walks over the blocks of keys that this rank's queries see, its own first, while those behind are on their way, and
  * sends its own to those who see them. visit(run, context, step, k, v) computes with one, unless run->failed, where it

@@ -211,6 +211,45 @@ static void keys_of_step(const struct mpi_run *run, int step, void *arrived, att
         mpi_block_view(&plan->block, arrived, plan->ring_keys[mpi_source(plan, step)].tokens, k, v);
 }
 
+attn_status mpi_cross_block(struct mpi_run *run, int step, const attn_tensor *k, const attn_tensor *v, mpi_cross *cross,
+                            void *context)
+{
+    const struct attn_mpi_plan *plan = run->plan;
+    const int source = mpi_source(plan, step);
+    const struct mpi_share *queries = mpi_my_queries(plan), *keys = &plan->ring_keys[source];
+    struct mpi_pair pair = {.row = 0};
+    for (pair.number = 0; pair.number < queries->num; pair.number++) {
+        pair.queries = queries->ranges[pair.number];
+        pair.key = 0;
+        for (int64_t j = 0; j < keys->num; j++) {
+            pair.keys = keys->ranges[j];
+            pair.k = mpi_tokens(k, pair.key, pair.keys.count);
+            pair.v = mpi_tokens(v, pair.key, pair.keys.count);
+            if (mpi_sees(&run->rectangles, plan->ring.rank, pair.number, source, j)) {
+                CHECK(cross(run, context, &pair));
+                run->begun[pair.number] = 1;
+            }
+            pair.key += pair.keys.count;
+        }
+        pair.row += pair.queries.count;
+    }
+    return ATTN_OK;
+}
+
+attn_status mpi_cross_blind(struct mpi_run *run, mpi_cross *cross, void *context)
+{
+    const struct mpi_share *queries = mpi_my_queries(run->plan);
+    struct mpi_pair pair = {.k = mpi_tokens(&run->k, 0, 0), .v = mpi_tokens(&run->v, 0, 0)};
+    for (pair.number = 0; pair.number < queries->num; pair.number++) {
+        pair.queries = queries->ranges[pair.number];
+        if (!run->begun[pair.number])
+            CHECK(cross(run, context, &pair));
+        run->begun[pair.number] = 1;
+        pair.row += pair.queries.count;
+    }
+    return ATTN_OK;
+}
+
 /** The next step from one on whose keys this rank needs; the number of ranks: none. */
 static int next_step(const struct mpi_run *run, int step)
 {
