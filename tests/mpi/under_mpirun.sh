@@ -4,8 +4,8 @@
 # ARGUMENT... More ranks than processors, and root, are allowed; Open MPI has to be asked for both. Ranks have one thread
 # unless OMP_NUM_THREADS says otherwise.
 set -eu
-mpirun=$1 ranks=$2
-shift 2
+mpirun=$1 ranks=$2 program=$(realpath "$3")
+shift 3
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
@@ -17,4 +17,4 @@ fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-"$mpirun" -n "$ranks" "$@"
+"$mpirun" -n "$ranks" "$program" "$@"
