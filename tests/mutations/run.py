@@ -5,7 +5,7 @@
 A mutation is a text of a source file and what takes its place; the lists are the .txt files beside this script, whose form
 lists.py describes. A copy of the sources is built once, with the kernels for scalar code and AVX2 and little optimisation. Then
 each mutation is put into it, the tests that its list names for it are built and run, with few random cases and, if all of
-them pass, with as many as they have by themselves, and the text is put back. The checkout itself is never changed.
+them pass, with more, and the text is put back. The checkout itself is never changed.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SETS = ["scalar", "avx2"]
 OPTIONS = ["-Dbuildtype=debugoptimized", "-Doptimization=1", "-Ddebug=false", "-Dc_args=-DATTN_SMALL_CODE", "-Dbench=false",
            "-Dexamples=false", "-Ddefault_library=shared"]
-FEW_CASES = "300"
+FEW_CASES, MANY_CASES = "300", "5000"
 SEED = "956914990"  # that of tools/test
 LONGEST = 240  # seconds of a test; a mutation may be a loop without an end
 MESON = ["meson"]
@@ -89,10 +89,8 @@ class Copy:
     def passes(self, name, cases):
         """True, False, or None for a test that does not run here."""
         test = self.tests[name][1]
-        environment = {"OMP_WAIT_POLICY": "passive", **os.environ, **test["env"], "ATTN_CHECK_SEED": SEED}
-        environment.pop("ATTN_CHECK_CASES", None)
-        if cases:
-            environment["ATTN_CHECK_CASES"] = cases
+        environment = {"OMP_WAIT_POLICY": "passive", **os.environ, **test["env"], "ATTN_CHECK_SEED": SEED,
+                       "ATTN_CHECK_CASES": cases}
         try:
             code = subprocess.run(test["cmd"], env=environment, cwd=test["workdir"] or self.build, stdin=subprocess.DEVNULL,
                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LONGEST).returncode
@@ -103,7 +101,7 @@ class Copy:
 
 def noticed_by(copy, tests):
     """The first test that fails, or None. Raises NoBuild."""
-    for cases in FEW_CASES, None:
+    for cases in FEW_CASES, MANY_CASES:
         for name in tests:
             if not copy.compile([name]):
                 raise NoBuild
