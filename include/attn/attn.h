@@ -77,6 +77,12 @@
  * alone and without the process's executor, until it sets one of its own. An
  * executor that attn_params.executor names is used in any process.
  *
+ * No function is a cancellation point (pthreads(7)): a thread that is cancelled in
+ * a call ends after it. Signals may arrive at any time, but a handler must not call
+ * functions that allocate, wait or report errors, which is all that take tensors. Functions work
+ * in handlers of atexit() and in destructors, too, and a process may end while
+ * threads are in calls.
+ *
  * Stability
  * ---------
  * The comment of each function says since which version it exists. A function

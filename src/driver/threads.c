@@ -25,6 +25,8 @@
  */
 #include "driver/threads.h"
 
+#include "cpu/cancellation.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -139,6 +141,7 @@ static int count_startable(int wanted)
     struct trial trials[2 * ATTN_MAX_THREADS];
     sigset_t all, before;
     int started = 0;
+    ATTN_UNCANCELLED; /* both locks are held, and joining is a cancellation point */
     note_threads();
     sigfillset(&all); /* no handler of the program's should run on these */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -176,6 +179,7 @@ static int openmp_team(int threads)
 
 static void run_on_openmp(int size, void (*share)(void *context, int ith), void *context)
 {
+    ATTN_UNCANCELLED; /* LLVM's runtime waits by pthread_cond_wait() */
     /* A smaller team would end the pool's other threads. Where there is no room for others they stay. */
     const int threads = limited && size < pool && !omp_in_parallel() ? pool : size;
     if (!omp_in_parallel())
