@@ -178,8 +178,8 @@ static void cancel_thread(void)
     void *result = NULL;
     setenv("ATTN_VERBOSE", "1", 1);
     setenv("ATTN_NUM_THREADS", "many", 1);
-    if (!freopen("/dev/null", "w", stderr) || pthread_create(&thread, NULL, compute_cancelled, NULL) ||
-        pthread_join(thread, &result))
+    if (!freopen("/dev/null", "w", stderr) || setvbuf(stderr, NULL, _IONBF, 0) ||
+        pthread_create(&thread, NULL, compute_cancelled, NULL) || pthread_join(thread, &result))
         _exit(CALL_FAILED);
     if (result != PTHREAD_CANCELED || atomic_load(&computed) != CANCELLED_CALLS)
         _exit(NOT_CANCELLED);
