@@ -35,10 +35,12 @@ PARTS = {
 
 # Sentences without a test, and why there is none.
 UNTESTED = {
+    "%s: %s has %u pairs; expected at most %d":
+        "2^31 pairs are a file of more than 8 GB, and take more than 16 GB of memory",
 }
 
 # In these folders at most so many sentences have no test yet.
-UNFINISHED = {"src/io/": 38, "src/nn/": 25, "src/text/": 35}
+UNFINISHED = {"src/io/": 38, "src/nn/": 25}
 
 # How much of the fixed text a test has to expect: this part of it, or this many characters.
 ENOUGH_PART, ENOUGH_TEXT = 0.5, 24

@@ -7,6 +7,7 @@
 
 #include "failing_memory.h"
 #include "sentences.h"
+#include "text/vocabulary.h"
 #include "whole_files.h"
 
 /* What the library says where memory is short. */
@@ -107,6 +108,18 @@ static void test_decoding(void **state)
     }
 }
 
+/* More tokens than a vocabulary may have are refused before memory is asked for. */
+static void test_many_tokens(void **state)
+{
+    struct vocabulary v = {0};
+    (void)state;
+    arm(1);
+    assert_int_equal(vocabulary_reserve(&v, (1 << 24) + 1, 1, "t.json"), ATTN_INVALID_FILE);
+    assert_false(disarm());
+    assert_string_equal(attn_last_error(), "t.json has 16777217 tokens; expected at most 16777216");
+    assert_null(v.tokens);
+}
+
 static void test_sentences(void **state)
 {
     (void)state;
@@ -116,6 +129,7 @@ static void test_sentences(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_reading), cmocka_unit_test(test_encoding),
-                                       cmocka_unit_test(test_decoding), cmocka_unit_test(test_sentences)};
+                                       cmocka_unit_test(test_decoding), cmocka_unit_test(test_many_tokens),
+                                       cmocka_unit_test(test_sentences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
