@@ -35,12 +35,18 @@ PARTS = {
 
 # Sentences without a test, and why there is none.
 UNTESTED = {
+    "%s: cannot look at the file: %s":
+        "an open file can be looked at, but on a broken file system",
+    "%s: cannot read the temporary file: %s":
+        "what has just been written can be read again, but on a broken disk",
+    "%s: cannot give its permissions to the new file: %s":
+        "the owner of a file can change its permissions, but on few file systems",
     "%s: %s has %u pairs; expected at most %d":
         "2^31 pairs are a file of more than 8 GB, and take more than 16 GB of memory",
 }
 
 # In these folders at most so many sentences have no test yet.
-UNFINISHED = {"src/io/": 38, "src/nn/": 25}
+UNFINISHED = {"src/nn/": 25, "src/io/": 1}
 
 # How much of the fixed text a test has to expect: this part of it, or this many characters.
 ENOUGH_PART, ENOUGH_TEXT = 0.5, 24
