@@ -76,22 +76,27 @@ struct model_folder model_folder_bert(struct memory *m)
     return folder;
 }
 
+void model_folder_llama_config(const struct model_folder *folder, const char *type, const char *architecture,
+                               const char *more)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"%s\", \"architectures\": [\"%s\"], \"num_hidden_layers\": 2,\n"
+             "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
+             "\"max_position_embeddings\": 40, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000,\n"
+             "\"eos_token_id\": [1, 2], \"tie_word_embeddings\": false%s}\n",
+             type, architecture, D, HEADS, FF, WORDS, more);
+    model_folder_text(folder, "config.json", text);
+}
+
 struct model_folder model_folder_llama(struct memory *m)
 {
-    char text[512];
     struct model_folder folder = model_folder_make();
     struct named *n = named_create(m);
     make_configs();
     add_llama(n, m);
     model_folder_weights(&folder, "model.safetensors", n, m);
-    snprintf(
-        text, sizeof text,
-        "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": 2,\n"
-        "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
-        "\"max_position_embeddings\": 40, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, \"eos_token_id\": [1, 2],\n"
-        "\"tie_word_embeddings\": false}\n",
-        D, HEADS, FF, WORDS);
-    model_folder_text(&folder, "config.json", text);
+    model_folder_llama_config(&folder, "llama", "LlamaForCausalLM", "");
     return folder;
 }
 

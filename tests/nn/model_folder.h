@@ -21,6 +21,9 @@ struct model_folder model_folder_bert(struct memory *m);
 struct model_folder model_folder_llama(struct memory *m);
 /** add_t5() as a T5ForConditionalGeneration. */
 struct model_folder model_folder_t5(struct memory *m, int head);
+/** config.json of it as another of its kind, with further entries, each with a comma before it. */
+void model_folder_llama_config(const struct model_folder *folder, const char *type, const char *architecture,
+                               const char *more);
 /** config.json of it with further entries, each with a comma before it. */
 void model_folder_t5_config(const struct model_folder *folder, const char *more);
 /** Writes a file of the folder anew. */
