@@ -327,7 +327,12 @@ class TransformerConfig(Sized):
 
 
 class ModelOptions(Sized):
-    _fields_ = _size() + _pointers("format") + _ints("activations", "pooling", "normalise")
+    _fields_ = (
+        _size()
+        + _pointers("format")
+        + _ints("activations", "pooling", "normalise")
+        + _pointers("progress", "progress_user")
+    )
 
 
 class ModelInfo(Sized):

@@ -230,6 +230,23 @@ float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column)
     return t->dtype == ATTN_BF16 ? bf16_to_f32(half) : f16_to_f32(half);
 }
 
+void nn_read_weights(const attn_tensor *t, int64_t row, int64_t first, int64_t n, float *to)
+{
+    const void *from = nn_weight_address(t, row, first);
+    const int contiguous = t->stride[3] == 1;
+    if (contiguous && t->dtype == ATTN_F32)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    else if (contiguous && t->dtype == ATTN_BF16)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = bf16_to_f32(((const uint16_t *)from)[i]);
+    else if (contiguous && t->dtype == ATTN_F16)
+        for (int64_t i = 0; i < n; i++)
+            to[i] = f16_to_f32(((const uint16_t *)from)[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            to[i] = nn_weight_at(t, row, first + i);
+}
+
 struct nn_name nn_name_of(const char *array, int64_t i, const char *member)
 {
     struct nn_name name;

@@ -130,6 +130,9 @@ const void *nn_weight_address(const attn_tensor *t, int64_t row, int64_t column)
 /** An element of a matrix of weights, of any type and strides. */
 float nn_weight_at(const attn_tensor *t, int64_t row, int64_t column);
 
+/** n elements of a row from the first on. */
+void nn_read_weights(const attn_tensor *t, int64_t row, int64_t first, int64_t n, float *to);
+
 /** A config with its defaults filled in, or what is wrong with it. name stands for the struct in sentences. */
 attn_status nn_complete_mha_config(attn_mha_config *completed, const char *name, const attn_mha_config *config);
 

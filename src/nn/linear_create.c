@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linear layers: formats of weights, and how they are packed.
- *
- * The outputs of a part are cut into panels of as many as the register tile has
- * lanes; a panel is stored word by word, [words of inputs][lanes], so that a kernel
- * reads its weights from front to back. The last panel of a part has only the
- * vectors that it needs, the lanes behind the last output are 0, and so is what the last words hold behind the last
- * input. The panels of a part lie behind each other. Scales lie apart, in the same order.
+ * Linear layers: which formats of weights there are, and the memory that a layer takes.
  *
  * Narrow weights take less memory, and less time where they come from far.
  *
@@ -18,7 +12,6 @@
 #include "cpu/large.h"
 #include "nn/check.h"
 #include "nn/linear_layer.h"
-#include "simd/half.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -105,161 +98,6 @@ static void place_parts(struct attn_linear *linear, int integers)
     }
 }
 
-/* ------------------------------------------------------------------- scales -- */
-
-/** The smallest bf16 that is not less than a positive finite size, as a float. */
-static float bf16_above(double size)
-{
-    float x = (float)size;
-    if ((double)x < size)
-        x = nextafterf(x, INFINITY);
-    uint32_t bits = half_to_bits(x);
-    bits = (bits + 0xffffu) & 0xffff0000u;
-    return half_from_bits(bits);
-}
-
-/**
- * The scale of some inputs of an output. All integers of the range are used: -127 to 127, and of -8 to 7 the end that
- * is further away for the sign whose numbers are larger, so a scale may be negative.
- */
-static float scale_of(const attn_tensor *weight, int64_t row, int64_t first, int64_t end, attn_weight_format format,
-                      int grouped)
-{
-    double above = 0, below = 0;
-    for (int64_t c = first; c < end; c++) {
-        const double w = (double)nn_weight_at(weight, row, c);
-        above = above > w ? above : w;
-        below = below > -w ? below : -w;
-    }
-    const double size = fmax(above, below);
-    if (size == 0)
-        return 0;
-    if (format == ATTN_WEIGHTS_INT8 && !grouped)
-        return fmaxf((float)(size / 127), 0x1p-149f);
-    if (format == ATTN_WEIGHTS_INT8)
-        return bf16_above(size / 127);
-    const double up = fmax(above / 7, below / 8), down = fmax(above / 8, below / 7);
-    return up <= down ? bf16_above(up) : -bf16_above(down);
-}
-
-/** The integer that is nearest to a weight, ties to even. */
-static int integer_of(double weight, float scale, int least, int most)
-{
-    const double shift = 0x1.8p52; /* leaves no bits behind the point */
-    const int nearest = scale != 0 ? (int)(weight / (double)scale + shift - shift) : 0;
-    return nearest < least ? least : nearest > most ? most : nearest;
-}
-
-/* ------------------------------------------------------------------ packing -- */
-
-/** What the words of some outputs of a part are made from. */
-struct packing {
-    const struct attn_linear *linear;
-    const struct linear_part *part;
-    const attn_tensor *weight;
-    attn_weight_format format;
-    int64_t first, live, width; /* outputs of the panel */
-    char *scale;                /* of the panel */
-};
-
-/** The scale of output o of the panel for input c. */
-static float scale_at(const struct packing *k, int64_t o, int64_t c)
-{
-    if (!k->linear->group) {
-        float scale;
-        memcpy(&scale, k->scale + o * (int64_t)sizeof scale, sizeof scale);
-        return scale;
-    }
-    uint16_t scale;
-    memcpy(&scale, k->scale + (c / k->linear->group * k->width + o) * (int64_t)sizeof scale, sizeof scale);
-    return bf16_to_f32(scale);
-}
-
-static void pack_scales(const struct packing *k)
-{
-    const int64_t group = k->linear->group, inputs = k->linear->inputs, span = group ? group : inputs;
-    int64_t c = 0;
-    char *to = k->scale;
-    do {
-        const int64_t end = inputs - c < span ? inputs : c + span;
-        for (int64_t o = 0; o < k->width; o++) {
-            const float scale = o < k->live ? scale_of(k->weight, k->first + o, c, end, k->format, group != 0) : 0;
-            const uint16_t half = (uint16_t)(half_to_bits(scale) >> 16);
-            memcpy(to, group ? (const void *)&half : &scale, group ? sizeof half : sizeof scale);
-            to += group ? sizeof half : sizeof scale;
-        }
-        c = end;
-    } while (c < inputs);
-}
-
-/** The word of output o that begins with input c. */
-static uint32_t word_at(const struct packing *k, int64_t o, int64_t c)
-{
-    const enum nn_panel kind = k->part->kind;
-    const int unit = nn_panel_inputs(kind);
-    const float scale = k->scale && o < k->live ? scale_at(k, o, c) : 0; /* words do not cross groups */
-    uint32_t word = 0;
-    for (int i = 0; i < unit; i++) {
-        const int there = o < k->live && c + i < k->linear->inputs;
-        const float weight = there ? nn_weight_at(k->weight, k->first + o, c + i) : 0;
-        switch (kind) {
-        case NN_PANEL_PAIRS:
-            word |= (uint32_t)bf16_from_f32(weight) << 16 * i;
-            break;
-        case NN_PANEL_INT8:
-        case NN_PANEL_QUADS: {
-            const int offset = kind == NN_PANEL_QUADS ? k->linear->products.extend->int8_offset : 0;
-            const int w = integer_of((double)weight, scale, -127, 127);
-            word |= (uint32_t)(uint8_t)(w + offset) << 8 * i;
-            break;
-        }
-        case NN_PANEL_NIBBLES: {
-            const int w = integer_of((double)weight, scale, -8, 7);
-            word |= (uint32_t)(w + 8) << (8 * (i & 3) + (i & 4));
-            break;
-        }
-        default:
-            word = half_to_bits(weight);
-        }
-    }
-    return word;
-}
-
-static void pack_panel(const struct packing *k, char *to)
-{
-    const enum nn_panel kind = k->part->kind;
-    const size_t size = (size_t)nn_panel_word(kind);
-    for (int64_t c = 0; c < k->linear->inputs; c += nn_panel_inputs(kind))
-        for (int64_t o = 0; o < k->width; o++, to += size) {
-            if (kind == NN_PANEL_F16) { /* as it came, which a signalling NaN would not survive otherwise */
-                const uint16_t zero = 0;
-                memcpy(to, o < k->live ? nn_weight_address(k->weight, k->first + o, c) : &zero, size);
-            } else {
-                const uint32_t word = word_at(k, o, c);
-                const uint8_t byte = (uint8_t)word;
-                memcpy(to, kind == NN_PANEL_INT8 ? (const void *)&byte : &word, size);
-            }
-        }
-}
-
-static void pack_part(const struct attn_linear *linear, const struct linear_part *part, const attn_tensor *weight,
-                      const attn_tensor *bias, attn_weight_format format)
-{
-    struct packing k = {.linear = linear, .part = part, .weight = weight, .format = format};
-    for (; k.first < part->outputs; k.first += linear->panel_outputs) {
-        const int64_t left = part->outputs - k.first;
-        k.live = left < linear->panel_outputs ? left : linear->panel_outputs;
-        k.width = nn_rounded_up(k.live, linear->products.base->lanes);
-        if (part->scale) {
-            k.scale = part->scale + k.first * nn_scale_column(linear);
-            pack_scales(&k);
-        }
-        pack_panel(&k, part->weights + k.first * nn_panel_column(linear, part));
-    }
-    for (int64_t o = 0; o < part->panels * linear->panel_outputs; o++)
-        part->bias[o] = bias && o < part->outputs ? nn_weight_at(bias, 0, o) : 0.0f;
-}
-
 /* ------------------------------------------------------------------- checks -- */
 
 static int has_bias(const attn_tensor *biases, int64_t part)
@@ -281,18 +119,24 @@ static attn_status check_weights(int64_t num_parts, const attn_tensor *weights, 
     return ATTN_OK;
 }
 
+/** Weights that are looked at together. */
+#define PIECE 256
+
 /** That weights which become integers are finite. */
 static attn_status check_finite(int64_t num_parts, const attn_tensor *weights)
 {
     for (int64_t p = 0; p < num_parts; p++)
         for (int64_t o = 0; o < weights[p].shape[2]; o++)
-            for (int64_t c = 0; c < weights[p].shape[3]; c++) {
-                const float w = nn_weight_at(&weights[p], o, c);
-                if (!isfinite(w))
-                    return attn_fail(ATTN_INVALID_ARGUMENT,
-                                     "weights[%" PRId64 "] is %g in row %" PRId64 ", column %" PRId64
-                                     "; expected finite numbers, to be made integers",
-                                     p, (double)w, o, c);
+            for (int64_t first = 0; first < weights[p].shape[3]; first += PIECE) {
+                const int64_t left = weights[p].shape[3] - first, n = left < PIECE ? left : PIECE;
+                float piece[PIECE];
+                nn_read_weights(&weights[p], o, first, n, piece);
+                for (int64_t i = 0; i < n; i++)
+                    if (!isfinite(piece[i]))
+                        return attn_fail(ATTN_INVALID_ARGUMENT,
+                                         "weights[%" PRId64 "] is %g in row %" PRId64 ", column %" PRId64
+                                         "; expected finite numbers, to be made integers",
+                                         p, (double)piece[i], o, first + i);
             }
     return ATTN_OK;
 }
@@ -398,7 +242,7 @@ attn_status attn_linear_quantize(attn_linear **linear_out, const attn_linear_for
     }
     place_parts(linear, is_integer(ours.weights));
     for (int64_t p = 0; p < num_parts; p++)
-        pack_part(linear, &linear->parts[p], &weights[p], has_bias(biases, p) ? &biases[p] : NULL, ours.weights);
+        nn_linear_pack(linear, &linear->parts[p], &weights[p], has_bias(biases, p) ? &biases[p] : NULL, ours.weights);
     *linear_out = linear;
     return ATTN_OK;
 }

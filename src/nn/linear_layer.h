@@ -47,4 +47,11 @@ static inline int64_t nn_scale_column(const struct attn_linear *linear)
     return (groups ? groups : 1) * (int64_t)sizeof(uint16_t);
 }
 
+/**
+ * Packs a part, whose memory is there. weight and bias, which may be NULL, are checked; threads share a large one.
+ * format is what the weights become.
+ */
+void nn_linear_pack(const struct attn_linear *linear, const struct linear_part *part, const attn_tensor *weight,
+                    const attn_tensor *bias, attn_weight_format format);
+
 #endif

@@ -240,6 +240,8 @@ static attn_status take_options(attn_model_options *ours, const attn_model_optio
     if (ours->normalise && !ours->pooling)
         return attn_fail(ATTN_INVALID_ARGUMENT, "options.normalise is %d; expected 0 without options.pooling",
                          ours->normalise);
+    if (ours->progress_user && !ours->progress)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "options.progress_user is set; expected NULL without options.progress");
     return ATTN_OK;
 }
 
@@ -257,12 +259,15 @@ static attn_status load(attn_model *model, struct nn_folder *folder)
     CHECK(open_weights(&weights, folder->path));
     attn_status status = nn_reader_open(&folder->reader, "attn_model_open", weights, "");
     if (!status) {
+        nn_reader_watch(&folder->reader, folder->options.progress, folder->options.progress_user);
         status = architecture->load(model, folder);
+        if (!status)
+            status = read_all_marks(model, folder);
+        if (!status)
+            nn_reader_done(&folder->reader);
         nn_reader_close(&folder->reader);
     }
     attn_weights_destroy(weights);
-    if (!status)
-        status = read_all_marks(model, folder);
     return status;
 }
 

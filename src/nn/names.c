@@ -19,8 +19,7 @@ attn_status nn_reader_open(struct nn_reader *reader, const char *loader, const a
     if (!prefix)
         return attn_fail(ATTN_INVALID_ARGUMENT, "prefix is NULL; expected what stands before the names, or an empty "
                                                 "string");
-    reader->weights = weights;
-    reader->loader = loader;
+    *reader = (struct nn_reader){.weights = weights, .loader = loader};
     reader->was_read = calloc((size_t)weights->count + 1, 1);
     if (!reader->was_read)
         return attn_fail(ATTN_OUT_OF_MEMORY, "a list of %" PRId64 " tensors could not be allocated", weights->count);
@@ -30,6 +29,37 @@ attn_status nn_reader_open(struct nn_reader *reader, const char *loader, const a
 void nn_reader_close(struct nn_reader *reader)
 {
     free(reader->was_read);
+}
+
+/** Of a tensor that layers can take; 0 of another. */
+static int64_t bytes_of(const struct weights_entry *entry)
+{
+    const attn_tensor *view = &entry->view;
+    return entry->readable ? view->shape[2] * view->shape[3] * attn_element_size(view->dtype) : 0;
+}
+
+void nn_reader_watch(struct nn_reader *reader, void (*progress)(void *user, int64_t done, int64_t total), void *user)
+{
+    reader->progress = progress;
+    reader->progress_user = user;
+    for (int64_t i = 0; i < reader->weights->count; i++)
+        reader->bytes += bytes_of(&reader->weights->entries[i]);
+}
+
+void nn_reader_done(struct nn_reader *reader)
+{
+    if (reader->progress)
+        reader->progress(reader->progress_user, reader->bytes, reader->bytes);
+}
+
+/** Notes that a tensor is read. */
+static void read_entry(struct nn_reader *reader, int64_t entry)
+{
+    if (reader->progress)
+        reader->progress(reader->progress_user, reader->bytes_read, reader->bytes);
+    if (!reader->was_read[entry])
+        reader->bytes_read += bytes_of(&reader->weights->entries[entry]);
+    reader->was_read[entry] = 1;
 }
 
 attn_status nn_check_all_read(const struct nn_reader *reader, const char *prefix, const char *const *known)
@@ -84,7 +114,7 @@ attn_status nn_get(struct nn_reader *reader, const char *prefix, const char *nam
     struct nn_prefix full;
     CHECK(nn_joined(&full, prefix, name));
     CHECK(attn_weights_get(reader->weights, full.text, rows, columns, tensor));
-    reader->was_read[nn_weights_find(reader->weights, full.text)] = 1;
+    read_entry(reader, nn_weights_find(reader->weights, full.text));
     return ATTN_OK;
 }
 
@@ -125,9 +155,11 @@ attn_status nn_copy_weights(const attn_tensor *tensor, attn_tensor *copy)
     if (!tensor->data)
         return ATTN_OK;
     CHECK(allocate_copy(tensor, tensor->dtype, &copy->data));
+    const int64_t together = columns <= 1 || tensor->stride[3] == 1 ? columns : 1;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++)
-            memcpy((char *)copy->data + (r * columns + c) * size, nn_weight_address(tensor, r, c), (size_t)size);
+        for (int64_t c = 0; c < columns; c += together)
+            memcpy((char *)copy->data + (r * columns + c) * size, nn_weight_address(tensor, r, c),
+                   (size_t)(together * size));
     return ATTN_OK;
 }
 

@@ -21,12 +21,22 @@ struct nn_reader {
     const attn_weights *weights;
     const char *loader; /**< the call, for sentences */
     char *was_read;     /**< [attn_weights_count(weights)] */
+    /** Told of each tensor before it is read, or NULL: bytes of those that were read before, and of all that layers
+     * take. */
+    void (*progress)(void *user, int64_t done, int64_t total);
+    void *progress_user;
+    int64_t bytes_read, bytes;
 };
 
 /** Begins, if there are weights and a prefix. */
 attn_status nn_reader_open(struct nn_reader *reader, const char *loader, const attn_weights *weights,
                            const char *prefix);
 void nn_reader_close(struct nn_reader *reader);
+
+/** Tells progress, if it is not NULL, of what is read from now on. */
+void nn_reader_watch(struct nn_reader *reader, void (*progress)(void *user, int64_t done, int64_t total), void *user);
+/** Tells it that all is done. */
+void nn_reader_done(struct nn_reader *reader);
 
 /**
  * That everything behind prefix was read, is ignored by the caller, or is one of known, patterns behind prefix up to a

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at what a command shows on a terminal while it works for longer than a second: how much of its work is done,
-in one line that is gone at the end, and nothing with --quiet. What it prints is the same either way.
+in one line that is gone before anything else is said, and nothing with --quiet. What it prints is the same either way.
 
 Usage: check_progress.py UNIT COMMAND [ARGUMENT...], where UNIT is what the line counts, such as texts, or MB
 """
@@ -37,10 +37,11 @@ def main():
     unit, command = sys.argv[1], sys.argv[2:]
     printed, shown = run(command)
     quiet_printed, quiet_shown = run([*command, "--quiet"])
-    lines = shown.split("\r")
-    print(f"{len(lines)} lines, such as '{lines[1] if len(lines) > 1 else ''}'")
-    if not re.fullmatch(rf"\d+ of \d+ {unit}, [\d.]+ {unit}/s, \d+:\d\d left *|[\d.]+ {unit}, [\d.]+ {unit}/s *",
-                        lines[1] if len(lines) > 1 else ""):
+    lines = re.sub(r"(attn: [^\r\n]*\r\n)*$", "", shown, count=1).split("\r")
+    line = next((line for line in lines[1:] if not line.startswith("0 of")), "")
+    print(f"{len(lines)} lines, such as '{line}'")
+    if not re.fullmatch(rf"[\d.]+ ({unit} )?of \d+ {unit}, [\d.]+ {unit}/s, \d+:\d\d left *|"
+                        rf"[\d.]+ {unit}, [\d.]+ {unit}/s *", line):
         print(f"expected the number of {unit}, in: {shown!r}")
         return 1
     if lines[-2].strip() or lines[-1]:

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How far calls are: an executor that looks between the phases of a call, as another thread may at any time, sees the
- * count grow from 0 to all tasks, on one thread and on several; and what attn_layer_progress() refuses.
+ * count grow from 0 to all tasks, on one thread and on several; what attn_layer_progress() refuses; and what
+ * attn_model_open() tells.
  */
-#include "memory.h"
+#include "model_folder.h"
+#include "small.h"
 
 #include "attn/nn.h"
 
@@ -173,12 +175,78 @@ static void test_refused(void **state)
     memory_destroy(m);
 }
 
+/* What was told of a model that is opened. */
+struct told {
+    int64_t calls, done, total;
+};
+
+static void hear(void *user, int64_t done, int64_t total)
+{
+    struct told *told = user;
+    assert_true(total > 0 && (told->calls == 0 || total == told->total));
+    assert_true(told->calls == 0 ? done == 0 : done >= told->done);
+    assert_true(done <= total);
+    *told = (struct told){told->calls + 1, done, total};
+}
+
+/* What the tensors of a model's file take. */
+static int64_t bytes_of_file(const struct model_folder *folder)
+{
+    char path[256];
+    attn_weights *weights;
+    int64_t bytes = 0;
+    snprintf(path, sizeof path, "%s/model.safetensors", folder->path);
+    OK(attn_weights_open(&weights, path));
+    for (int64_t i = 0; i < attn_weights_count(weights); i++) {
+        attn_tensor t;
+        const char *name = attn_weights_name(weights, i);
+        if (attn_weights_get(weights, name, 0, ATTN_ANY, &t) != ATTN_OK)
+            OK(attn_weights_get(weights, name, ATTN_ANY, ATTN_ANY, &t));
+        bytes += t.shape[2] * t.shape[3] * (int64_t)attn_dtype_size(t.dtype);
+    }
+    attn_weights_destroy(weights);
+    return bytes;
+}
+
+static void test_opening(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("progress opening", 0);
+    struct model_folder folders[] = {model_folder_bert(m), model_folder_llama(m), model_folder_t5(m, 1)};
+    attn_model_options options = attn_model_options_default();
+    attn_model *model;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        struct told told = {0};
+        options.progress = hear, options.progress_user = &told;
+        OK(attn_model_open(&model, folders[i].path, &options));
+        attn_model_close(model);
+        assert_int_equal(told.total, bytes_of_file(&folders[i]));
+        assert_int_equal(told.done, told.total);
+        assert_true(told.calls > 20); /* tensors */
+    }
+    /* Refused at the end: all has been read, and nobody is told that it is done. */
+    struct told told = {0};
+    options.progress_user = &told;
+    model_folder_text(&folders[1], "generation_config.json", "{\"eos_token_id\": -1}");
+    REFUSES(m, attn_model_open(&model, folders[1].path, &options), ATTN_INVALID_FILE, "'eos_token_id' is -1; expected");
+    assert_true(told.calls > 20 && told.done < told.total);
+    options.progress = NULL;
+    REFUSES(m, attn_model_open(&model, folders[1].path, &options), ATTN_INVALID_ARGUMENT,
+            "options.progress_user is set; expected NULL without options.progress");
+    nn_end_refusals();
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+        model_folder_remove(&folders[i]);
+    memory_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linformer),
         cmocka_unit_test(test_alignments),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_opening),
     };
+    make_configs();
     return NN_MAIN(tests);
 }

@@ -115,7 +115,8 @@ static inline attn_linear_format attn_linear_format_default(void)
 }
 
 /**
- * Packs weights for the instruction set that attn_isa_active() names.
+ * Packs weights for the instruction set that attn_isa_active() names, many of them on several threads: those of the
+ * process's executor, or OpenMP's.
  *
  * @param linear     set to the layer, NULL on an error; the caller destroys it
  * @param num_parts  1 or more

@@ -49,6 +49,13 @@ typedef struct attn_model_options {
     attn_dtype activations; /**< f32 (0), bf16 or f16: the type of what lies between products */
     attn_pooling pooling;   /**< ATTN_POOLING_NONE: as the folder says; else this one, whatever it says */
     int normalise;          /**< with pooling: not 0 brings embeddings to length 1 */
+    /**
+     * Not NULL: told how far the work is, by the thread that opens the model: before each tensor of the files is taken
+     * how many bytes the tensors before it have, and in the end that all total bytes are done. done never falls. A
+     * model that is refused may have been told of.
+     */
+    void (*progress)(void *user, int64_t done, int64_t total);
+    void *progress_user; /**< progress gets it as user; NULL without progress */
 } attn_model_options;
 
 /** Options with every field at its default. @since 0.1, experimental */

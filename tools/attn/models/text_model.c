@@ -4,7 +4,9 @@
 
 #include <inttypes.h>
 
+#include "commands.h"
 #include "models/model_path.h"
+#include "progress.h"
 
 static attn_status check_vocabulary(const struct text_model *m)
 {
@@ -16,6 +18,25 @@ static attn_status check_vocabulary(const struct text_model *m)
     return ATTN_OK;
 }
 
+static void show(void *user, int64_t done, int64_t total)
+{
+    struct progress *progress = user;
+    progress->total = total; /* nobody knew before the files were open */
+    progress_set(progress, done);
+}
+
+static attn_status open_model(struct text_model *m, const attn_model_options *options)
+{
+    struct progress progress;
+    attn_model_options watched = *options;
+    watched.progress = show;
+    watched.progress_user = &progress;
+    progress_start(&progress, 0, "B", command_is_quiet());
+    const attn_status status = attn_model_open(&m->model, m->folder, &watched);
+    progress_finish(&progress);
+    return status;
+}
+
 attn_status text_model_open(struct text_model *m, const char *folder, const attn_model_options *options)
 {
     *m = (struct text_model){.folder = folder, .info = attn_model_info_default()};
@@ -23,7 +44,7 @@ attn_status text_model_open(struct text_model *m, const char *folder, const attn
     if (status == ATTN_OK)
         status = attn_tokenizer_open(&m->tokenizer, folder);
     if (status == ATTN_OK)
-        status = attn_model_open(&m->model, folder, options);
+        status = open_model(m, options);
     if (status == ATTN_OK)
         status = attn_model_describe(m->model, &m->info);
     if (status == ATTN_OK)

@@ -16,7 +16,10 @@ struct text_model {
     attn_model_info info;
 };
 
-/* Opens tokenizer.json of a folder and its model; refused are tokenizers with more tokens than the model has. */
+/*
+ * Opens tokenizer.json of a folder and its model, with progress on a terminal; refused are tokenizers with more tokens
+ * than the model has.
+ */
 attn_status text_model_open(struct text_model *m, const char *folder, const attn_model_options *options);
 void text_model_close(struct text_model *m);
 
