@@ -6,47 +6,10 @@
  * wrong arguments. On every instruction set that this processor runs, whatever
  * the environment allows.
  */
+#include "linear_sets.h"
 #include "memory.h"
 
 enum { CASES = 500, MAX_PARTS = 2 };
-
-/** Sets of kernels that have products of their own; those of other processors are left out. */
-static const char *sets[16];
-static int num_sets;
-/** Those that the library has and the processor has not. */
-static const char *missing[16];
-static int num_missing;
-
-static void find_sets(void)
-{
-    static const char *const names[] = {"scalar",
-                                        "avx2",
-                                        "avx2_int8",
-                                        "avx512",
-                                        "avx512_int8",
-                                        "avx512_bf16",
-                                        "amx_bf16",
-                                        "amx_int8",
-                                        "emulated_amx_bf16",
-                                        "emulated_amx_int8",
-                                        "neon",
-                                        "neon_int8"};
-    const float one = 1;
-    const attn_tensor w = attn_matrix(&one, 1, 1);
-    sets[num_sets++] = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        attn_linear *linear;
-        attn_linear_format format = attn_linear_format_default();
-        format.isa = names[i];
-        const attn_status status = attn_linear_quantize(&linear, &format, 1, &w, NULL);
-        if (status == ATTN_OK)
-            sets[num_sets++] = names[i];
-        else if (status == ATTN_UNSUPPORTED)
-            missing[num_missing++] = names[i];
-        attn_linear_destroy(linear);
-    }
-    assert_true(num_sets >= 2);
-}
 
 struct layer {
     attn_linear_format format;
