@@ -65,7 +65,7 @@ static void test_lstm(void **state)
         struct memory *m = memory_create("recurrent lstm", n);
         run_in(m, random_activations(m));
         const int64_t layers = rng_range(&m->rng, 1, 3), batch = RNG_PICK(&m->rng, 0, 1, 2, 5, 9);
-        const int64_t tokens = RNG_PICK(&m->rng, 0, 1, 2, 7, 20);
+        const int64_t tokens = RNG_PICK(&m->rng, 0, 1, 2, 7, 20, 70); /* 70 are two chunks of 5 sequences */
         struct layer l;
         layer_create(&l, m, layers, rng_percent(&m->rng, 50));
         const int64_t hidden = l.config.hidden, directions = l.oracle.directions, parts = layers * directions;

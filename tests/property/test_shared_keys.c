@@ -49,13 +49,16 @@ static void draw_lengths(struct paged *p, struct rng *rng, int ragged, int64_t m
     p->params.kv_start = rng_percent(rng, 50) ? p->kv_start : NULL;
 }
 
-/** Tables, of which one often begins like the one before it. */
-static void draw_table(struct paged *p, struct rng *rng, int64_t pages)
+/** Tables, of which one often begins like the one before it; of long ones up to the end of a split of the keys. */
+static void draw_table(struct paged *p, struct rng *rng, int64_t pages, int64_t size)
 {
+    const int64_t split = 4096 / size;
     p->table = must_allocate(p->num * p->columns, sizeof *p->table);
     for (int64_t s = 0; s < p->num; s++) {
         int32_t *row = p->table + s * p->columns;
-        const int64_t common = s == 0 || rng_percent(rng, 15) ? 0 : rng_range(rng, p->columns / 2, p->columns);
+        const int64_t some =
+            p->columns > split && rng_percent(rng, 50) ? split : rng_range(rng, p->columns / 2, p->columns);
+        const int64_t common = s == 0 || rng_percent(rng, 15) ? 0 : some;
         for (int64_t i = 0; i < p->columns; i++)
             row[i] = i < common ? row[i - p->columns] : (int32_t)rng_range(rng, 0, pages - 1);
     }
@@ -86,7 +89,7 @@ static void draw(struct paged *p, struct rng *rng, const char *isa)
     const int64_t size = RNG_PICK(rng, 1, 7, 16, 64), pages = rng_range(rng, 1, 2 * (most_keys / size + 1));
     draw_lengths(p, rng, ragged, most_keys);
     p->columns = most_keys / size + 1;
-    draw_table(p, rng, pages);
+    draw_table(p, rng, pages, size);
     const int64_t kv_heads = rng_range(rng, 1, 2), heads = kv_heads * RNG_PICK(rng, 1, 1, 2, 3, 4, 8, 20);
     const int64_t dk = RNG_PICK(rng, 3, 16, 37, 64), dv = RNG_PICK(rng, 5, 16, 33, 64);
     const int64_t tq = ragged ? p->cu_q[p->num] + rng_range(rng, 0, 3) : 1, batch = ragged ? 1 : p->num;

@@ -29,7 +29,13 @@ static void test_byte_pairs(void **state)
     expect_tokens(t, "abc", NULL, "abc");
     expect_tokens(t, "ab", NULL, "ab");
     expect_tokens(t, "aaab", NULL, "aa|ab");
+    expect_tokens(t, "aaa", NULL, "aa|a");
     expect_tokens(t, "axb", NULL, "ab");
+    attn_tokenizer_close(t);
+    /* What a merge has made is joined with what a later one makes behind it. */
+    t = open_text("{'model':{'type':'BPE','vocab':{'a':0,'b':1,'c':2,'d':3,'e':4,'bc':5,'de':6,'bcde':7},"
+                  "'merges':['b c','d e','bc de']}}");
+    expect_tokens(t, "abcde", NULL, "a|bcde");
     attn_tokenizer_close(t);
 }
 
@@ -67,6 +73,10 @@ static void test_unigram(void **state)
     expect_tokens(t, "abc", NULL, "abc");
     /* Beside each other they are one. */
     expect_tokens(t, "axyb", NULL, "a|?|b");
+    attn_tokenizer_close(t);
+    /* Of two ways that are equally good the one that began first. */
+    t = open_text("{'model':{'type':'Unigram','unk_id':0,'vocab':[['?',0],['a',-1],['b',-1],['ab',-2]]}}");
+    expect_tokens(t, "ab", NULL, "ab");
     attn_tokenizer_close(t);
     t = open_text("{'model':{'type':'Unigram','unk_id':0,'byte_fallback':true,'vocab':[['?',0],['a',-1],['<0xC3>',-2],["
                   "'<0xA9>',-2]]}}");

@@ -221,6 +221,7 @@ static void test_added_tokens(void **state)
     /* One that is looked for behind the normalizer is found in any case. */
     expect_tokens(t, "a wORD b", NULL, "a|Word|b");
     expect_tokens(t, "aword", NULL, "a|w|o|r|d");
+    expect_tokens(t, "worda", NULL, "w|o|r|d|a");
     expect_tokens(t, "a <l> b", NULL, "a|<l>|b");
     expect_tokens(t, "<S>  <r>  <S>", NULL, "<S>|<r>|<S>");
     assert_int_equal(attn_tokenizer_size(t), 14);

@@ -156,6 +156,7 @@ static void test_steps(void **state)
           attn_cache_step(cache, 2, again, tokens, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "ids[0] is 77|no such sequence", attn_cache_step(cache, 1, no_id, tokens, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 64|0 to 59", attn_cache_step(cache, 1, ids, many, NULL));
+    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 60|0 to 59", attn_cache_step(cache, 1, ids, some, NULL));
     FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is -1; expected 0 to 59: sequence 0 has 5 of config.max_tokens, 64",
           attn_cache_step(cache, 1, ids, less, NULL));
     FAILS(ATTN_CACHE_FULL, "free", (tokens[0] = 40, tokens[1] = 40, attn_cache_step(cache, 2, ids, tokens, NULL)));

@@ -93,10 +93,15 @@ static void test_ring(void **state)
         attn_cache *cache = make(ATTN_F32, size, pages, cases[i].window, cases[i].first_tokens);
         const int64_t id = add(cache);
         assert_true(pages < (MOST + size - 1) / size);
-        for (int64_t n = 0; n < MOST / cases[i].chunk; n++)
-            if (grow(cache, id, cases[i].chunk, (uint64_t)n) != ATTN_OK)
-                fail_msg("case %d: %s, at token %d", (int)i, attn_last_error(), (int)(n * cases[i].chunk));
-        assert_int_equal(attn_cache_length(cache, id), MOST / cases[i].chunk * cases[i].chunk);
+        /* Twice: what is behind the first tokens is new the second time, and is handed back once more. */
+        for (int again = 0; again < 2; again++) {
+            const int64_t begin = again ? cases[i].first_tokens : 0, steps = (MOST - begin) / cases[i].chunk;
+            assert_int_equal(attn_cache_truncate(cache, id, begin), ATTN_OK);
+            for (int64_t n = 0; n < steps; n++)
+                if (grow(cache, id, cases[i].chunk, (uint64_t)n) != ATTN_OK)
+                    fail_msg("case %d: %s, at token %d", (int)i, attn_last_error(), (int)(begin + n * cases[i].chunk));
+            assert_int_equal(attn_cache_length(cache, id), begin + steps * cases[i].chunk);
+        }
         assert_int_equal(attn_cache_remove(cache, id), ATTN_OK);
         assert_int_equal(pages_in_use(cache), 0);
         attn_cache_destroy(cache);

@@ -2,7 +2,8 @@
 /*
  * Rows of many blocks of keys, which kernels may take several of at once
  * (struct attn_score_kernels, walk), have the bits of steps one by one. A mask
- * in memory that hides nothing makes these.
+ * in memory that hides nothing makes these. And keys of many documents, whose labels
+ * are looked for in ranges of ranges, have the bits of a mask that shows the same.
  */
 #include "fixture.h"
 #include "random.h"
@@ -104,8 +105,61 @@ static void test_blocks_at_once(void **state)
     }
 }
 
+/** Some queries over keys of documents up to longest tokens long: labels rise, and here and there one comes again. */
+static void check_documents(int64_t keys, int64_t longest, uint64_t seed)
+{
+    enum { QUERIES = 6, D = 4 };
+    struct rng rng = rng_for_case(0xd0c, seed);
+    const attn_tensor q = tensor_of(ATTN_F32, 1, QUERIES, D), k = tensor_of(ATTN_F32, 1, keys, D);
+    const attn_tensor v = tensor_of(ATTN_F32, 1, keys, D), shown = tensor_of(ATTN_BOOL, QUERIES, keys, 1);
+    const attn_tensor mask = {
+        .data = shown.data, .dtype = ATTN_BOOL, .shape = {1, 1, QUERIES, keys}, .stride = {0, 0, keys, 1}};
+    int32_t *const labels = malloc((size_t)keys * sizeof *labels), of_query[QUERIES];
+    float out[2][QUERIES * D];
+    assert_non_null(labels);
+    fill(&rng, &q, USUAL, 0);
+    fill(&rng, &k, USUAL, 1);
+    fill(&rng, &v, USUAL, 0);
+    for (int64_t j = 0, label = 0, left = 0; j < keys; j++, left--) {
+        if (left == 0) {
+            left = rng_range(&rng, 1, longest);
+            label++;
+        }
+        labels[j] = (int32_t)(rng_percent(&rng, 99) ? label : rng_range(&rng, 0, label));
+    }
+    for (int r = 0; r < QUERIES; r++) {
+        /* The last key's label among them, and one that no key has. */
+        of_query[r] = r == 0 ? -1 : labels[r == 1 ? keys - 1 : rng_range(&rng, 0, keys - 1)];
+        for (int64_t j = 0; j < keys; j++)
+            ((uint8_t *)shown.data)[r * keys + j] = labels[j] == of_query[r];
+    }
+    const attn_segments segments = {of_query, labels};
+    for (int masked = 0; masked < 2; masked++) {
+        const attn_tensor to = attn_bhtd(out[masked], 1, 1, QUERIES, D);
+        attn_params params = attn_params_default();
+        params.mask = masked ? &mask : NULL;
+        params.segments = masked ? NULL : &segments;
+        assert_int_equal(attn_forward(&q, &k, &v, &to, &params), ATTN_OK);
+    }
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    free(q.data);
+    free(k.data);
+    free(v.data);
+    free(shown.data);
+    free(labels);
+}
+
+static void test_documents(void **state)
+{
+    (void)state;
+    static const int64_t lengths[] = {1100, 2176, 8200, 9300, 20000, 70000};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (uint64_t n = 0; n < 3; n++)
+            check_documents(lengths[i], n == 0 ? 50 : 1500, 8 * i + n);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blocks_at_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blocks_at_once), cmocka_unit_test(test_documents)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -305,6 +305,9 @@ static void test_special_values(void **state)
             check_small(&s, nan, nan, nan, nan, nan);
         }
     }
+    struct small alone = {{{1, 2, 3, 4}, {5, 6, 7, 8}, {0}}, {-inf, nan, -inf}, {0}, 0}; /* beside parts without keys */
+    merge_small(&alone, 3);
+    check_small(&alone, nan, nan, nan, nan, nan);
     struct small both = {{{1, 2, 3, 4}, {5, 6, 7, 8}, {0}}, {inf, inf, -inf}, {0}, 0};
     merge_small(&both, 3);
     check_small(&both, nan, nan, nan, nan, nan);

@@ -39,6 +39,16 @@ static void test_outputs_on_inputs(void **state)
     OVERLAPS(f.key_sums.data = f.lse_data, "params.key_sums overlaps params.lse");
 }
 
+/** An output that begins at the last entry of an array. */
+static void test_output_on_the_end_of_an_array(void **state)
+{
+    (void)state;
+    static struct fixture f;
+    static int64_t room[FIX_B + FIX_B * FIX_HQ * FIX_TQ * FIX_DV];
+    OVERLAPS((f.params.kv_start = NULL, f.params.kv_len = room, f.out.data = room + FIX_B - 1),
+             "out overlaps params.kv_len");
+}
+
 /** Arrays of zeros that are right as every option, in the middle of out. */
 static void test_outputs_on_arrays(void **state)
 {
@@ -246,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_outputs_on_inputs),
+        cmocka_unit_test(test_output_on_the_end_of_an_array),
         cmocka_unit_test(test_outputs_on_arrays),
         cmocka_unit_test(test_slices_of_one_buffer),
         cmocka_unit_test(test_exact),
