@@ -188,16 +188,8 @@ void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scra
     attn_query_gradients(&block.work, &block.gradients, &rows, run->problem->scale * block.gradients.factor, dots);
 }
 
-/** A task of keys. */
-struct keys {
-    int64_t task, stride;        /**< its number; that of the task of the keys before is so much less */
-    int64_t before;              /**< tasks of keys before */
-    int64_t open;                /**< of these, how many have been seen to be done, from the first on */
-    int64_t s, head, first, end; /**< sequence, key head, keys counted from the first live one */
-};
-
 /** Waits until the tasks of earlier keys have done step number step. */
-static void wait_for(const struct attn_run *run, struct keys *keys, int64_t step)
+static void wait_for(const struct attn_run *run, struct attn_backward_keys *keys, int64_t step)
 {
     atomic_llong *const reached = attn_backward_reached(run);
     for (int64_t i = keys->open; i < keys->before; i++) {
@@ -211,12 +203,12 @@ static void wait_for(const struct attn_run *run, struct keys *keys, int64_t step
     }
 }
 
-static void set_reached(const struct attn_run *run, const struct keys *keys, int64_t steps)
+static void set_reached(const struct attn_run *run, const struct attn_backward_keys *keys, int64_t steps)
 {
     atomic_store_explicit(&attn_backward_reached(run)[keys->task], steps, memory_order_release);
 }
 
-static struct keys keys_of_task(const struct attn_run *run, int64_t task)
+struct attn_backward_keys attn_backward_keys_of(const struct attn_run *run, int64_t task)
 {
     const struct attn_problem *problem = run->problem;
     const int64_t size = run->backward->shape.keys, heads = problem->k.shape[1];
@@ -224,7 +216,7 @@ static struct keys keys_of_task(const struct attn_run *run, int64_t task)
     int64_t number = task / stride, s = task % stride / heads;
     if (problem->params.ragged)
         s = attn_piece_of(problem->params.ragged->cu_seqlens_k, problem->num_sequences, size, &number);
-    struct keys keys = {.task = task, .stride = stride, .before = number, .s = s, .head = task % heads};
+    struct attn_backward_keys keys = {.task = task, .stride = stride, .before = number, .s = s, .head = task % heads};
     if (s == problem->num_sequences)
         return keys;
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
@@ -243,7 +235,7 @@ struct blocks {
  * Those, of so many, whose queries may see some of the keys, by causality and a window alone; view is that of the first
  * block. So a task does not look at each block of a long row of which it sees little.
  */
-static struct blocks seeing_blocks(const struct attn_run *run, const struct keys *keys, const struct attn_view *view,
+static struct blocks seeing_blocks(const struct attn_run *run, const struct attn_backward_keys *keys, const struct attn_view *view,
                                    int64_t blocks)
 {
     const int64_t unit = run->geometry->unit, pieces = run->geometry->pieces;
@@ -262,7 +254,7 @@ static struct blocks seeing_blocks(const struct attn_run *run, const struct keys
 }
 
 /** Writes what a task has summed up. */
-static void write_keys(const struct attn_run *run, const struct keys *keys, const struct attn_work *work,
+static void write_keys(const struct attn_run *run, const struct attn_backward_keys *keys, const struct attn_work *work,
                        const struct attn_gradient_scratch *sums)
 {
     const struct attn_backward *b = run->backward;
@@ -297,7 +289,7 @@ static void begin_positions(const struct attn_backward *b, const struct attn_gra
 }
 
 /** Adds these sums of a head to dK, once all of its queries have been there. */
-static void end_positions(const struct attn_run *run, const struct keys *keys, int64_t h,
+static void end_positions(const struct attn_run *run, const struct attn_backward_keys *keys, int64_t h,
                           const struct attn_relative_sums *sums, const struct attn_gradient_keys *words, void *scratch)
 {
     const struct attn_backward *b = run->backward;
@@ -314,7 +306,7 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
 {
     const struct attn_backward *b = run->backward;
     const struct attn_problem *problem = run->problem;
-    struct keys keys = keys_of_task(run, task);
+    struct attn_backward_keys keys = attn_backward_keys_of(run, task);
     if (keys.first >= keys.end) {
         set_reached(run, &keys, ALL_STEPS);
         return;

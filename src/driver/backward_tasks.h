@@ -72,6 +72,17 @@ void attn_backward_query_ends(const struct attn_run *run, int64_t head, struct a
 /** Blocks of queries of a sequence. */
 int64_t attn_backward_blocks(const struct attn_run *run, int64_t s);
 
+/** A task of keys. */
+struct attn_backward_keys {
+    int64_t task, stride;        /**< its number; that of the task of the keys before is so much less */
+    int64_t before;              /**< tasks of keys before */
+    int64_t open;                /**< of these, how many have been seen to be done, from the first on */
+    int64_t s, head, first, end; /**< sequence, key head, keys counted from the first live one */
+};
+
+/** The one that a number stands for. */
+struct attn_backward_keys attn_backward_keys_of(const struct attn_run *run, int64_t task);
+
 /** @name A task of each phase */
 /**@{*/
 void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *scratch);

@@ -202,6 +202,14 @@ int64_t attn_ragged_block(const struct attn_run *run, int64_t *block);
 /** Hands such a block, or a part of its keys, to the kernel, if it holds any. */
 void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch);
 
+/** The block of queries that a number of a task stands for: of batch element b, or of all sequences of a ragged batch
+ * (attn_ragged_block()). */
+struct attn_place {
+    int64_t b, h, block;
+};
+
+struct attn_place attn_place_of(const struct attn_run *run, int64_t number);
+
 /** Runs task number task in a thread's scratch. */
 void attn_run_task(const struct attn_run *run, int64_t task, void *scratch);
 
