@@ -280,6 +280,15 @@ static void even_rows(const struct attn_problem *problem, const struct attn_kern
     *parts = cut.parts;
 }
 
+/** The phase and the memory of sequences in order. */
+static void add_order(const struct attn_problem *problem, struct attn_geometry *geometry)
+{
+    geometry->ordered = 1;
+    geometry->order_at = geometry->shared_size;
+    geometry->shared_size += attn_order_size(problem);
+    add_phase(geometry, 1, 1, attn_order_sequences);
+}
+
 /** Tasks of blocks of queries. splits: heads may be together because those of the keys are work for the threads. */
 static struct attn_geometry cut_blocks(const struct attn_problem *problem, const struct attn_kernels *given,
                                        int threads, int splits)
@@ -358,6 +367,8 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     cut_keys(problem, parallel, tq, parts, &geometry);
     if (geometry.parts == 1 && geometry.tasks > 0 && shared_rows > 0)
         add_sharing(problem, shared_rows, &geometry);
+    if (geometry.parts == 1 && attn_is_ordered(problem, &geometry, parallel))
+        add_order(problem, &geometry);
     add_blocks(&geometry, parallel, (double)heads * (double)tq * (double)problem->v.shape[3]);
     return geometry;
 }

@@ -43,6 +43,8 @@ const struct scaling_shape scaling_shapes[] = {
     GROUPED("decode-one", "a token behind 131072", 1, 32, 8, 1, 131072, 128, 0),
     GROUPED("decode-batch", "a token for 64 sequences of 4096", 64, 32, 8, 1, 4096, 128, 0),
     GROUPED("decode-pages", "the same, from pages", 64, 32, 8, 1, 4096, 128, .page = 16),
+    GROUPED("decode-lengths", "the same, behind 512 to 8192 keys each", 64, 32, 8, 1, 8192, 128,
+            .lengths = SCALING_LENGTHS, .page = 16),
     GROUPED("decode-common", "the same, 2048 of them of one prompt", 64, 32, 8, 1, 4096, 128, .page = 16,
             .common = 2048),
     GROUPED("chunk", "512 tokens of a prompt behind 32256", 1, 32, 8, 512, 32768, 128, 0),
@@ -118,6 +120,11 @@ static int make_tensor(struct scaling_call *call, attn_tensor *t, int64_t batch,
 
 /* --------------------------------------------------------------- sequences -- */
 
+static bool is_ragged(const struct scaling_shape *shape)
+{
+    return shape->lengths == SCALING_TEXTS || shape->lengths == SCALING_SERVING;
+}
+
 /** Tokens of sequence s: the query ones and all. */
 static void lengths_of(const struct scaling_shape *shape, int64_t s, int64_t *queries, int64_t *keys)
 {
@@ -130,8 +137,8 @@ static void lengths_of(const struct scaling_shape *shape, int64_t s, int64_t *qu
         for (int64_t i = place; i > 0; i--)
             length -= length * 6 / 100;
         *queries = *keys = length < 32 ? 32 : length;
-    } else if (shape->lengths == SCALING_SERVING) {
-        const bool prompt = s % 16 == 5;
+    } else if (shape->lengths == SCALING_SERVING || shape->lengths == SCALING_LENGTHS) {
+        const bool prompt = shape->lengths == SCALING_SERVING && s % 16 == 5;
         *queries = prompt ? shape->tq - s * 8 : 1;
         *keys = prompt ? *queries : 512 + (s * 2503) % (shape->tk - 511);
     }
@@ -197,7 +204,7 @@ static void run_alone(void *user, int shares, void (*share)(void *context, int i
 static int make_tensors(struct scaling_call *call, bool data)
 {
     const struct scaling_shape *shape = call->shape;
-    const bool ragged = shape->lengths != SCALING_EQUAL;
+    const bool ragged = is_ragged(shape);
     const int64_t batch = ragged ? 1 : shape->batch, tq = ragged ? call->cu_seqlens_q[shape->batch] : shape->tq;
     const int64_t tk = ragged ? call->cu_seqlens_k[shape->batch] : shape->tk, d = shape->d;
     const attn_dtype type = shape->dtype;
@@ -237,7 +244,7 @@ static void set_params(struct scaling_call *call, const char *isa, bool executor
         call->window = (attn_window){.left = shape->window, .right = 0};
         p->window = &call->window;
     }
-    if (shape->lengths != SCALING_EQUAL) {
+    if (is_ragged(shape)) {
         call->ragged = (attn_ragged){.num_sequences = shape->batch,
                                      .cu_seqlens_q = call->cu_seqlens_q,
                                      .cu_seqlens_k = shape->page ? NULL : call->cu_seqlens_k};

@@ -15,6 +15,7 @@
 enum scaling_lengths {
     SCALING_EQUAL,   /**< a batch that is not ragged */
     SCALING_TEXTS,   /**< lengths as of texts: many short ones, few long ones */
+    SCALING_LENGTHS, /**< a batch that is not ragged, whose sequences have as many keys as they have */
     SCALING_SERVING, /**< a step of a server: a few prompts, and many sequences with a token each */
 };
 

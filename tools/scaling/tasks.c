@@ -18,6 +18,7 @@
 #define PER_TASK   20000.0 /* taking a task and setting up its pass */
 #define PER_NUMBER 6.0     /* a number of q or out that is read, turned and written */
 #define PER_COPY   4.0     /* a number of what phases hand on */
+#define PER_SEQUENCE 1000.0 /* a look at one, on one thread */
 #define PER_TILE   2000.0  /* a strip and a block of keys */
 
 /* A row of K that few queries meet takes the time of so many more. */
@@ -241,6 +242,8 @@ static double estimate(const struct attn_run *run, const struct attn_phase *phas
         return cost_of_singles(run, task);
     if (phase->run_task == attn_find_shared)
         return cost_of_sharing(run);
+    if (phase->run_task == attn_order_sequences)
+        return (double)run->problem->num_sequences * PER_SEQUENCE;
     if (phase->run_task == attn_run_task)
         return cost_of_task(run, task);
     return cost_of_ends(run, task);
@@ -273,8 +276,9 @@ int scaling_tasks_estimate(const struct scaling_call *call, struct scaling_tasks
         phase->costs = calloc((size_t)phase->count + 1, sizeof *phase->costs);
         if (!phase->costs)
             return out_of_memory(tasks);
-        if (what->run_task == attn_find_shared) /* looks at the block table alone; others want what it has found */
-            attn_find_shared(run, 0, run->scratch);
+        /* these look at lengths and block tables alone, and others want what they find */
+        if (what->run_task == attn_find_shared || what->run_task == attn_order_sequences)
+            what->run_task(run, 0, run->scratch);
         if (what->run_task == attn_backward_key_task) {
             phase->steps = count_steps(run);
             phase->chains = run->problem->k.shape[1] * (run->problem->num_sequences + 1);
