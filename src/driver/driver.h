@@ -58,7 +58,7 @@ static inline int attn_sums_by_sequence(const struct attn_problem *problem)
 struct attn_run;
 
 /** Phases that a call may have. */
-#define ATTN_MAX_PHASES 6
+#define ATTN_MAX_PHASES 8
 
 /** Tasks that may run in any order or at once, after all tasks of the phase before. */
 struct attn_phase {

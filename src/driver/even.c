@@ -46,11 +46,7 @@ static double rows_time(const struct attn_kernels *kernels, int64_t rows)
     return (double)(rows / strip) * strip_time(strip / lanes) + (rest > 0 ? strip_time(steps(rest, lanes)) : 0.0);
 }
 
-/**
- * When the last of some tasks ends whose times fall from the longest to 0, handed out in this order: two for each
- * thread take the same time for all of them, as whoever has had the longer one takes the shorter one next.
- */
-static double end_of_falling(int threads, double tasks, double longest)
+double attn_end_of_falling(int threads, double tasks, double longest)
 {
     const double pairs = 2.0 * threads;
     double end = 0;
@@ -74,7 +70,7 @@ static double end_of(const struct attn_kernels *kernels, const struct attn_even_
     if (work->first >= 0.5) /* about equal */
         end = (double)steps(tasks, work->threads) * longest * mean;
     else if (cut->parts == 1)
-        end = end_of_falling(work->threads, (double)tasks, longest) + longest / (double)blocks;
+        end = attn_end_of_falling(work->threads, (double)tasks, longest) + longest / (double)blocks;
     else /* parts of all sizes, in no order */
         end = (double)tasks * mean / work->threads * longest + longest / 2.0;
     return end + UNEVEN * longest;

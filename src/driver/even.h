@@ -27,4 +27,10 @@ struct attn_even_cut {
  */
 struct attn_even_cut attn_cut_evenly(const struct attn_kernels *kernels, const struct attn_even_work *work);
 
+/**
+ * When the last of some tasks ends whose times fall from the longest to 0, handed out in this order: two for each
+ * thread take the same time for all of them, as whoever has had the longer one takes the shorter one next.
+ */
+double attn_end_of_falling(int threads, double tasks, double longest);
+
 #endif

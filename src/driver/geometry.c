@@ -16,6 +16,9 @@
 /* The same where the keys of a block of queries are split to have that many: each takes long. */
 #define PARTS_PER_THREAD 4
 
+/* Rows of a head of which blocks are as large as ever. */
+#define FEW_ROWS 64
+
 /* What splits of the keys may leave for the threads to share, in bytes a thread. */
 #define PARTIALS_LIMIT ((double)(8 << 20))
 
@@ -253,11 +256,11 @@ static void add_sharing(const struct attn_problem *problem, int64_t rows, struct
 }
 
 /** Whether the rows of a block of queries may be any number: sums over queries, and a pattern's blocks, follow from
- * strips; of a ragged batch shapes say too little. */
+ * strips; of a ragged batch shapes say too little, and with few rows keys are what threads share. */
 static int may_be_even(const struct attn_problem *problem)
 {
     const attn_params *p = &problem->params;
-    return !p->ragged && !p->key_sums && !p->block_mask;
+    return problem->q.shape[2] > FEW_ROWS && !p->ragged && !p->key_sums && !p->block_mask;
 }
 
 /** Rows of a block of queries, *rows at most, and parts of their keys with which threads finish together. */

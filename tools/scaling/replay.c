@@ -55,7 +55,7 @@ static double replay_phase(const struct scaling_phase *phase, int threads, doubl
     memset(free_at, 0, (size_t)threads * sizeof *free_at);
     for (int64_t task = 0; task < phase->count; task++) {
         const double at = free_at[0];
-        free_at[0] = phase->steps > 0
+        free_at[0] = phase->waits
                          ? follow(phase, task, at, passed + phase->links[task] * phase->steps, &result->waiting)
                          : at + phase->costs[task];
         end = free_at[0] > end ? free_at[0] : end;

@@ -169,18 +169,24 @@ static double cost_of_sharing(const struct attn_run *run)
 /* ---------------------------------------------------------------- backward -- */
 
 /** Rows of the sums of dQ, before and behind the main phase. */
-static double cost_of_ends(const struct attn_run *run, int64_t task)
+static double cost_of_ends(const struct attn_run *run, const struct attn_phase *phase, int64_t task)
 {
+    const int sums = run->backward->apart && phase->run_task == attn_backward_end_task;
     const int64_t blocks = run->backward->query_blocks, heads = run->problem->q.shape[1];
     struct attn_backward_block block;
     int64_t number = task % blocks, s = task / blocks / heads;
     if (task >= run->backward->query_tasks)
         return PER_TASK / 10;
+    if (sums)
+        number = (task = run->backward->query_tasks - 1 - task) % blocks, s = task / blocks / heads;
     if (run->problem->params.ragged)
         s = attn_ragged_block(run, &number);
     if (!attn_backward_block_of(run, s, task / blocks % heads, number, run->scratch, &block))
         return PER_TASK / 10;
-    return PER_TASK / 10 + (double)block.work.num_queries * (2 * block.work.dv + block.work.dk) * PER_COPY;
+    double cost = PER_TASK / 10;
+    if (sums)
+        cost += PER_TASK + cost_of_block(&block.work, 0, block.work.num_keys, 1.5) + cost_of_rows(&block.work);
+    return cost + (double)block.work.num_queries * (2 * block.work.dv + block.work.dk) * PER_COPY;
 }
 
 /** A task of keys; shares[step] becomes what it costs to go over a block of queries. */
@@ -203,7 +209,7 @@ static double cost_of_keys(const struct attn_run *run, int64_t task, double *sha
             if (keys_seen(&block.work.view, 0, last_token, keys.first, keys.end) == 0)
                 continue;
             double *const step = &shares[h * blocks + number];
-            *step = PER_TASK / 10 + cost_of_block(&block.work, keys.first, keys.end, 2.5) + cost_of_rows(&block.work);
+            *step = PER_TASK / 10 + cost_of_block(&block.work, keys.first, keys.end, run->backward->apart ? 2.0 : 2.5) + cost_of_rows(&block.work);
             cost += *step;
         }
     for (int64_t step = 0; step < group * blocks; step++)
@@ -242,11 +248,11 @@ static double estimate(const struct attn_run *run, const struct attn_phase *phas
         return cost_of_singles(run, task);
     if (phase->run_task == attn_find_shared)
         return cost_of_sharing(run);
-    if (phase->run_task == attn_order_sequences)
+    if (phase->run_task == attn_order_sequences || phase->run_task == attn_backward_order_task)
         return (double)run->problem->num_sequences * PER_SEQUENCE;
     if (phase->run_task == attn_run_task)
         return cost_of_task(run, task);
-    return cost_of_ends(run, task);
+    return cost_of_ends(run, phase, task);
 }
 
 /** The threads that the library starts for a phase (attn_run_parallel()). */
@@ -277,9 +283,11 @@ int scaling_tasks_estimate(const struct scaling_call *call, struct scaling_tasks
         if (!phase->costs)
             return out_of_memory(tasks);
         /* these look at lengths and block tables alone, and others want what they find */
-        if (what->run_task == attn_find_shared || what->run_task == attn_order_sequences)
+        if (what->run_task == attn_find_shared || what->run_task == attn_order_sequences ||
+            what->run_task == attn_backward_order_task)
             what->run_task(run, 0, run->scratch);
         if (what->run_task == attn_backward_key_task) {
+            phase->waits = !run->backward->apart;
             phase->steps = count_steps(run);
             phase->chains = run->problem->k.shape[1] * (run->problem->num_sequences + 1);
             phase->links = calloc((size_t)phase->count + 1, sizeof *phase->links);
@@ -298,7 +306,7 @@ int scaling_tasks_estimate(const struct scaling_call *call, struct scaling_tasks
 static double now(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 

@@ -13,9 +13,10 @@ struct scaling_phase {
     int64_t count;
     int parallel;   /**< threads that the library would use */
     double *costs;  /**< [count] */
-    int64_t steps;  /**< of a task of a chain; 0: there are no chains */
-    int64_t chains; /**< task i is in chain i % chains, unless links says otherwise */
-    int64_t *links; /**< [count] the chain of a task, NULL without chains */
+    bool waits;     /**< tasks of a chain follow each other */
+    int64_t steps;  /**< of a task of a chain, of which there are so many: */
+    int64_t chains;
+    int64_t *links; /**< [count] the chain of a task; NULL without chains */
     double *shares; /**< [count][steps] parts of a task's cost, which add up to 1; 0: a step that it leaves out */
 };
 
