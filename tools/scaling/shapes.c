@@ -53,7 +53,7 @@ const struct scaling_shape scaling_shapes[] = {
     SELF("backward", "gradients of 8 heads", 1, 8, 2048, 64, FULL, .backward = true),
     SELF("backward-causal", "gradients of 8 heads, causal", 1, 8, 2048, 64, CAUSAL, .backward = true),
     SELF("backward-encoder", "gradients of 32 texts of 512 tokens", 32, 12, 512, 64, FULL, .backward = true),
-    SELF("backward-ragged", "gradients of 64 texts of 32 to 2048 tokens", 64, 12, 2048, 64, FULL,
+    SELF("backward-ragged", "gradients of 64 texts of 32 to 2048 tokens", 64, 4, 2048, 64, FULL,
          .lengths = SCALING_TEXTS, .backward = true),
     SELF("backward-long-head", "gradients of one head, causal", 1, 1, 16384, 64, CAUSAL, .backward = true),
     SELF("backward-bf16", "gradients of 8 heads in bf16", 1, 8, 4096, 64, CAUSAL, .dtype = ATTN_BF16, .backward = true),

@@ -17,6 +17,7 @@
 /* Multiply-adds that take as long, fitted to --measure (docs/scaling.md). */
 #define PER_TASK   20000.0 /* taking a task and setting up its pass */
 #define PER_NUMBER 6.0     /* a number of q or out that is read, turned and written */
+#define PER_TURN   18.0    /* a number of q or dout that a step of the backward pass turns */
 #define PER_COPY   4.0     /* a number of what phases hand on */
 #define PER_SEQUENCE 1000.0 /* a look at one, on one thread */
 #define PER_TILE   2000.0  /* a strip and a block of keys */
@@ -168,6 +169,11 @@ static double cost_of_sharing(const struct attn_run *run)
 
 /* ---------------------------------------------------------------- backward -- */
 
+static double cost_of_turns(const struct attn_work *work)
+{
+    return (double)work->num_queries * (work->dk + work->dv) * PER_TURN;
+}
+
 /** Rows of the sums of dQ, before and behind the main phase. */
 static double cost_of_ends(const struct attn_run *run, const struct attn_phase *phase, int64_t task)
 {
@@ -185,7 +191,8 @@ static double cost_of_ends(const struct attn_run *run, const struct attn_phase *
         return PER_TASK / 10;
     double cost = PER_TASK / 10;
     if (sums)
-        cost += PER_TASK + cost_of_block(&block.work, 0, block.work.num_keys, 1.5) + cost_of_rows(&block.work);
+        cost += PER_TASK + cost_of_block(&block.work, 0, block.work.num_keys, 1.5) +
+                cost_of_turns(&block.work) * (double)block.work.num_keys / (double)run->backward->shape.keys;
     return cost + (double)block.work.num_queries * (2 * block.work.dv + block.work.dk) * PER_COPY;
 }
 
@@ -209,7 +216,8 @@ static double cost_of_keys(const struct attn_run *run, int64_t task, double *sha
             if (keys_seen(&block.work.view, 0, last_token, keys.first, keys.end) == 0)
                 continue;
             double *const step = &shares[h * blocks + number];
-            *step = PER_TASK / 10 + cost_of_block(&block.work, keys.first, keys.end, run->backward->apart ? 2.0 : 2.5) + cost_of_rows(&block.work);
+            *step = PER_TASK / 10 + cost_of_block(&block.work, keys.first, keys.end, run->backward->apart ? 2.0 : 2.5) +
+                    cost_of_turns(&block.work);
             cost += *step;
         }
     for (int64_t step = 0; step < group * blocks; step++)
