@@ -153,7 +153,8 @@ static inline attn_executor attn_executor_default(void)
 ATTN_API attn_status attn_set_executor(const attn_executor *executor);
 
 /** Threads that a call with num_threads = 0 asks for now: ATTN_NUM_THREADS, else the num_threads of the process's
- * executor, else OpenMP's own setting; 1 without OpenMP. @since 0.1 */
+ * executor, else OpenMP's own setting, which follows cpusets; where nobody has set one, no more than the process's
+ * control group has a quota of processors for. 1 without OpenMP. @since 0.1 */
 ATTN_API int attn_default_num_threads(void);
 
 /* --------------------------------------------------------- the simple call -- */
