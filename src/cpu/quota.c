@@ -4,9 +4,9 @@
  * limit on time, which no mask of processors shows. More threads than that all
  * stop together for the rest of each period.
  *
- * Version 2 of control groups has a file cpu.max, "quota period" or "max period", in the folder of each group; version 1
- * has cpu.cfs_quota_us and cpu.cfs_period_us, and a hierarchy for processors alone. A process in
- * a namespace of groups sees its own as the root.
+ * Version 2 of control groups has a file cpu.max, "quota period" or "max period", in the folder of each group; version
+ * 1 has cpu.cfs_quota_us and cpu.cfs_period_us, and a hierarchy for processors alone. A process in a namespace of
+ * groups sees its own as the root.
  */
 #include "cpu/quota.h"
 

@@ -6,8 +6,8 @@
 #define ATTN_CPU_QUOTA_H
 
 /**
- * Processors that a process may use on average, rounded up, by the quota of its control group or of one around it; 0: as
- * many as there are. membership is the file in which the system names its group, root where the groups' files are;
+ * Processors that a process may use on average, rounded up, by the quota of its control group or of one around it; 0:
+ * as many as there are. membership is the file in which the system names its group, root where the groups' files are;
  * either may be missing, or hold anything.
  */
 int attn_cpu_quota_of(const char *membership, const char *root);

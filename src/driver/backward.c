@@ -13,7 +13,8 @@
  * What threads share, behind the labels:
  *
  *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | products of q and dQ, the same |
- *     sums of tables of biases [heads of q][buckets] | what each task has reached | the order of tasks | the call, for those who run shares
+ *     sums of tables of biases [heads of q][buckets] | what each task has reached | the order of tasks | the call, for
+ * those who run shares
  *
  * and before what tasks have reached, of terms by distance (pass/relative_gradients.c):
  *
@@ -177,9 +178,7 @@ static void cut_shared(struct attn_backward *b)
     b->reached_at = at;
     at += attn_aligned((size_t)b->key_tasks * sizeof(atomic_llong));
     b->order_at = at;
-    at += b->key_pieces > 0
-              ? attn_aligned((size_t)(b->key_pieces + problem->num_sequences + 1) * sizeof(int64_t))
-              : 0;
+    at += b->key_pieces > 0 ? attn_aligned((size_t)(b->key_pieces + problem->num_sequences + 1) * sizeof(int64_t)) : 0;
     b->kept_at = at;
     geometry->shared_size = at + attn_aligned(sizeof *b);
 }
@@ -205,8 +204,8 @@ static int fits(struct attn_backward *b, const struct attn_kernels *kernels, int
 static int count_threads(const struct attn_backward *b, int threads)
 {
     const struct attn_problem *p = &b->forward;
-    const double pairs = (double)(attn_backward_elements(p) * p->q.shape[1]) * (double)p->q.shape[2] *
-                         (double)p->k.shape[2];
+    const double pairs =
+        (double)(attn_backward_elements(p) * p->q.shape[1]) * (double)p->q.shape[2] * (double)p->k.shape[2];
     return attn_threads_worth(2.5 * pairs * (double)(p->q.shape[3] + p->v.shape[3]), ATTN_WORTH_ATTENTION, threads);
 }
 

@@ -39,8 +39,9 @@ struct attn_backward {
     int64_t query_blocks; /**< of a head: tasks of the phases around the main one */
     int64_t query_tasks;  /**< of all heads */
     int64_t key_tasks;
-    int64_t key_pieces;   /**< of all sequences of a ragged batch, where they have an order of their own; 0: they have none */
-    size_t order_at;      /**< in what threads share: that order */
+    int64_t
+        key_pieces; /**< of all sequences of a ragged batch, where they have an order of their own; 0: they have none */
+    size_t order_at;                                         /**< in what threads share: that order */
     int64_t dq_head;                                         /**< floats of dq's sums: of a head; */
     int64_t dq_block;                                        /**< of a block of queries, 0: as many as its rows have */
     size_t delta_at, dots_at, table_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */

@@ -15,7 +15,8 @@
 #include "driver/tensors.h"
 
 /* What a step costs besides its pairs: for each query the time of so many keys, as its rows are turned; for each key
- * that of so many queries; and so many pairs. Where tasks follow each other, sums of dQ come from another core's caches. */
+ * that of so many queries; and so many pairs. Where tasks follow each other, sums of dQ come from another core's
+ * caches. */
 #define PER_QUERY 7.0
 #define PER_KEY   1.5
 #define PER_STEP  30.0
@@ -112,8 +113,8 @@ void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int 
         for (int64_t strips = largest.queries / strip; strips >= 1; strips--)
             for (int way = 0; way <= apart; way++) {
                 const double queries = (double)(strips * strip);
-                const double end = way ? end_apart(&chains, (double)keys, queries)
-                                       : end_of_pipeline(&chains, (double)keys, queries);
+                const double end =
+                    way ? end_apart(&chains, (double)keys, queries) : end_of_pipeline(&chains, (double)keys, queries);
                 if (end < least) {
                     least = end;
                     *sizes = (struct attn_backward_sizes){keys, strips * strip, way};

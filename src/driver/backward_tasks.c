@@ -103,7 +103,7 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
 
 /** The same of a task of the phases around the main one. Returns the sequence, or -1. */
 static int64_t block_of_task(const struct attn_run *run, int64_t task, void *scratch, int64_t *h,
-                         struct attn_backward_block *block)
+                             struct attn_backward_block *block)
 {
     const int64_t heads = run->problem->q.shape[1];
     int64_t number = task % run->backward->query_blocks, s = task / run->backward->query_blocks / heads;
@@ -275,8 +275,8 @@ struct blocks {
  * Those, of so many, whose queries may see some of the keys, by causality and a window alone; view is that of the first
  * block. So a task does not look at each block of a long row of which it sees little.
  */
-static struct blocks seeing_blocks(const struct attn_run *run, const struct attn_backward_keys *keys, const struct attn_view *view,
-                                   int64_t blocks)
+static struct blocks seeing_blocks(const struct attn_run *run, const struct attn_backward_keys *keys,
+                                   const struct attn_view *view, int64_t blocks)
 {
     const int64_t unit = run->geometry->unit, pieces = run->geometry->pieces;
     int64_t first = keys->first < view->prefix ? 0 : keys->first - view->diagonal, last = ATTN_FAR; /* queries */

@@ -31,8 +31,7 @@ int attn_is_ordered(const struct attn_problem *problem, const struct attn_geomet
     const attn_params *p = &problem->params;
     const int differ = p->ragged || p->kv_len || p->kv_start;
     return threads > 1 && differ && !p->key_sums && problem->num_sequences > 1 &&
-           problem->num_sequences <= MOST_SEQUENCES && geometry->tasks > 1 &&
-           geometry->tasks < (int64_t)MANY * threads;
+           problem->num_sequences <= MOST_SEQUENCES && geometry->tasks > 1 && geometry->tasks < (int64_t)MANY * threads;
 }
 
 size_t attn_order_size(const struct attn_problem *problem)
@@ -53,9 +52,9 @@ static int class_of(const struct attn_run *run, int64_t s)
     const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
     const int causal = run->problem->params.causal != ATTN_CAUSAL_NONE;
     const int64_t keys = sequence.end - sequence.begin, together = attn_heads_of(run->geometry, sequence.queries);
-    const int64_t rows =
-        together > 1 || sequence.queries < run->geometry->rows_per_block ? together * sequence.queries
-                                                                        : run->geometry->rows_per_block;
+    const int64_t rows = together > 1 || sequence.queries < run->geometry->rows_per_block
+                             ? together * sequence.queries
+                             : run->geometry->rows_per_block;
     if (run->sharers && run->sharers[s].keys > 0) /* the first one has the rows of all */
         return run->sharers[s].first == s ? CLASSES - 1 : 0;
     int exponent;
@@ -73,7 +72,7 @@ void attn_order_sequences(const struct attn_run *run, int64_t task, void *scratc
     (void)scratch;
     for (int64_t s = 0; s < num; s++)
         places[class_of(run, s)]++;
-    for (int class = CLASSES - 1; class >= 0; class--) { /* their numbers become where they begin */
+    for (int class = CLASSES - 1; class >= 0; class --) { /* their numbers become where they begin */
         const int64_t count = places[class];
         places[class] = place;
         place += count;

@@ -13,8 +13,8 @@
  * about it. (Regions of the caller's own change it unseen.)
  *
  * How many. OpenMP has a thread for each processor that the mask of the process allows, as cpusets and taskset set it.
- * It knows nothing of a quota on time, by which containers are limited (cpu/quota.c): where nobody has told it a number,
- * the quota is the number.
+ * It knows nothing of a quota on time, by which containers are limited (cpu/quota.c): where nobody has told it a
+ * number, the quota is the number.
  *
  * Fork. Threads do not survive it, but the runtime's record of its pool does: a
  * child that opens a region waits for threads that are not there (OpenBLAS

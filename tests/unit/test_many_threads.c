@@ -105,7 +105,8 @@ static int is_apart(const struct call *c)
 {
     attn_backward_plan *plan = NULL;
     char text[512];
-    assert_int_equal(attn_backward_plan_create(&plan, &c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients), ATTN_OK);
+    assert_int_equal(attn_backward_plan_create(&plan, &c->q, &c->k, &c->v, &c->out, &c->params, &c->gradients),
+                     ATTN_OK);
     attn_backward_plan_describe(plan, text, sizeof text);
     attn_backward_plan_destroy(plan);
     return strstr(text, "dq apart") != NULL;

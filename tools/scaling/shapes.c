@@ -208,7 +208,8 @@ static int make_tensors(struct scaling_call *call, bool data)
     const int64_t batch = ragged ? 1 : shape->batch, tq = ragged ? call->cu_seqlens_q[shape->batch] : shape->tq;
     const int64_t tk = ragged ? call->cu_seqlens_k[shape->batch] : shape->tk, d = shape->d;
     const attn_dtype type = shape->dtype;
-    const int64_t k_batch = shape->page ? shape->batch * pages_of(shape) : batch, k_rows = shape->page ? shape->page : tk;
+    const int64_t k_batch = shape->page ? shape->batch * pages_of(shape) : batch,
+                  k_rows = shape->page ? shape->page : tk;
     if (make_tensor(call, &call->q, batch, shape->heads, tq, d, type, data ? 1 : 0) ||
         make_tensor(call, &call->k, k_batch, shape->kv_heads, k_rows, d, type, data ? 2 : 0) ||
         make_tensor(call, &call->v, k_batch, shape->kv_heads, k_rows, d, type, data ? 3 : 0) ||

@@ -17,8 +17,8 @@
 
 #define MOST_THREADS 256
 
-/* Multiply-adds of a thread at least, for evenness to count: 20 times what a thread is woken for (src/driver/threads.h),
- * so that waking it costs no more than the unevenness that is allowed. */
+/* Multiply-adds of a thread at least, for evenness to count: 20 times what a thread is woken for
+ * (src/driver/threads.h), so that waking it costs no more than the unevenness that is allowed. */
 #define WORK_OF_THREAD (20 * 512.0 * 1024)
 
 /* The part of a thread's share that a chain of tasks that wait for each other may take. */
@@ -59,13 +59,13 @@ int __wrap_attn_cpu_permits_matrix(void)
 /** A shape on some threads. */
 struct figure {
     struct scaling_evenness replayed;
-    double work;  /**< multiply-adds */
-    double chain; /**< the longest chain of tasks, in the unit of costs */
+    double work;   /**< multiply-adds */
+    double chain;  /**< the longest chain of tasks, in the unit of costs */
     double chains; /**< equal ones; 0: there are none, or they differ */
 };
 
-/** The time of the longest chain: what no number of threads goes below. A step of 128 keys and a strip of queries is taken
- * for the smallest. */
+/** The time of the longest chain: what no number of threads goes below. A step of 128 keys and a strip of queries is
+ * taken for the smallest. */
 static void look_at_chains(const struct scaling_call *call, const struct scaling_tasks *tasks, struct figure *figure)
 {
     const struct scaling_shape *shape = call->shape;
@@ -73,8 +73,8 @@ static void look_at_chains(const struct scaling_call *call, const struct scaling
         if (tasks->phases[p].steps > 0) {
             const double keys = (double)shape->tk / 128, queries = (double)shape->tq / 48;
             const double steps = keys * queries * (shape->causal == ATTN_CAUSAL_NONE ? 1.0 : 0.5);
-            const double part = 2.5 * 2 * (double)(shape->d * shape->tq * shape->tk) *
-                                (shape->causal == ATTN_CAUSAL_NONE ? 1.0 : 0.5);
+            const double part =
+                2.5 * 2 * (double)(shape->d * shape->tq * shape->tk) * (shape->causal == ATTN_CAUSAL_NONE ? 1.0 : 0.5);
             figure->chain = part * (keys + queries) / steps;
             figure->chains = shape->lengths == SCALING_EQUAL ? (double)(shape->batch * shape->kv_heads) : 0;
         }
@@ -118,19 +118,22 @@ static int show_shape(const struct scaling_shape *shape, const char *isa, const 
 {
     struct figure one, figure;
     int low = 0;
+    bool wrong = false; /* the figure before */
     if (look_at(shape, isa, 1, options->measure, &one))
         return -1;
     printf("%-22s", shape->name);
     for (int threads = 2; threads <= MOST_THREADS; threads *= 2) {
         if (look_at(shape, isa, threads, options->measure, &figure))
             return -1;
-        const double evenness = figure.replayed.evenness, speed = one.replayed.finish / figure.replayed.finish / threads;
+        const double evenness = figure.replayed.evenness,
+                     speed = one.replayed.finish / figure.replayed.finish / threads;
         const bool work = has_work(&figure, threads);
-        const bool wrong = (work && evenness < LEAST_EVENNESS) || (has_operations(&figure, threads) && speed < LEAST_SPEED);
+        const bool wrong =
+            (work && evenness < LEAST_EVENNESS) || (has_operations(&figure, threads) && speed < LEAST_SPEED);
         low += wrong;
-        printf(" %c%.3f%c%.2f%c", work ? ' ' : '(', evenness, work ? ' ' : ')', speed, wrong ? '!' : ' ');
+        printf(" %c%.3f%c%.2f", work ? ' ' : '(', evenness, work ? ' ' : ')', speed);
     }
-    printf("\n");
+    printf("%s\n", wrong ? "!" : "");
     return low;
 }
 
@@ -156,25 +159,24 @@ static int show_isa(const char *isa, const struct options *options)
 
 /* -------------------------------------------------------------- the program -- */
 
-static const char usage[] =
-    "Usage: simulate-threads [options]\n"
-    "\n"
-    "Shows how evenly 2 to 256 threads finish the calls of a table, by a replay of the\n"
-    "library's own tasks and schedule: the time in which threads compute, as a part of\n"
-    "all time until the last one ends; behind it the speed, as a part of so many times\n"
-    "that of one thread. In parentheses: there is no work for so many threads\n"
-    "(docs/scaling.md). An exclamation mark: lower than --check allows.\n"
-    "\n"
-    "      --isa NAME     only the tasks for that instruction set (default: all sets of the\n"
-    "                     build, whether this processor has them or not)\n"
-    "      --filter TEXT  only shapes in whose names it occurs\n"
-    "      --measure R    runs the tasks, one after the other, R times, 1 to 100, and takes\n"
-    "                     the fastest times instead of estimates; only sets that this\n"
-    "                     processor has. It takes minutes and some GiB of memory\n"
-    "      --check        exit code 1 if a figure is too low\n"
-    "      --help         this text\n"
-    "\n"
-    "Exit codes: 0 done, 1 failure or a figure that is too low, 2 wrong usage.\n";
+static const char usage[] = "Usage: simulate-threads [options]\n"
+                            "\n"
+                            "Shows how evenly 2 to 256 threads finish the calls of a table, by a replay of the\n"
+                            "library's own tasks and schedule: the time in which threads compute, as a part of\n"
+                            "all time until the last one ends; behind it the speed, as a part of so many times\n"
+                            "that of one thread. In parentheses: there is no work for so many threads\n"
+                            "(docs/scaling.md). An exclamation mark: lower than --check allows.\n"
+                            "\n"
+                            "      --isa NAME     only the tasks for that instruction set (default: all sets of the\n"
+                            "                     build, whether this processor has them or not)\n"
+                            "      --filter TEXT  only shapes in whose names it occurs\n"
+                            "      --measure R    runs the tasks, one after the other, R times, 1 to 100, and takes\n"
+                            "                     the fastest times instead of estimates; only sets that this\n"
+                            "                     processor has. It takes minutes and some GiB of memory\n"
+                            "      --check        exit code 1 if a figure is too low\n"
+                            "      --help         this text\n"
+                            "\n"
+                            "Exit codes: 0 done, 1 failure or a figure that is too low, 2 wrong usage.\n";
 
 static int usage_error(const char *option, const char *value, const char *expected)
 {
@@ -193,9 +195,10 @@ static bool knows_isa(const char *name)
 /** -1 to go on, or an exit code. */
 static int parse(int argc, char **argv, struct options *options)
 {
-    static const struct option table[] = {{"isa", required_argument, NULL, 'i'},     {"filter", required_argument, NULL, 'f'},
-                                          {"measure", required_argument, NULL, 'm'}, {"check", no_argument, NULL, 'c'},
-                                          {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
+    static const struct option table[] = {
+        {"isa", required_argument, NULL, 'i'},     {"filter", required_argument, NULL, 'f'},
+        {"measure", required_argument, NULL, 'm'}, {"check", no_argument, NULL, 'c'},
+        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0}};
     for (int option; (option = getopt_long(argc, argv, "", table, NULL)) != -1;) {
         char *end;
         switch (option) {
@@ -248,7 +251,9 @@ int main(int argc, char **argv)
         low += of_isa;
     }
     if (options.check && low > 0) {
-        fprintf(stderr, "simulate-threads: %d figures are too low: of evenness where there is work below %.2f, or of speed below %.2f\n",
+        fprintf(stderr,
+                "simulate-threads: %d figures are too low: of evenness where there is work below %.2f, or of speed "
+                "below %.2f\n",
                 low, LEAST_EVENNESS, LEAST_SPEED);
         return 1;
     }

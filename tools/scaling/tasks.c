@@ -15,12 +15,12 @@
 #include <time.h>
 
 /* Multiply-adds that take as long, fitted to --measure (docs/scaling.md). */
-#define PER_TASK   20000.0 /* taking a task and setting up its pass */
-#define PER_NUMBER 6.0     /* a number of q or out that is read, turned and written */
-#define PER_TURN   18.0    /* a number of q or dout that a step of the backward pass turns */
-#define PER_COPY   4.0     /* a number of what phases hand on */
-#define PER_SEQUENCE 1000.0 /* a look at one, on one thread */
-#define PER_TILE   2000.0  /* a strip and a block of keys */
+#define PER_TASK     20000.0 /* taking a task and setting up its pass */
+#define PER_NUMBER   6.0     /* a number of q or out that is read, turned and written */
+#define PER_TURN     18.0    /* a number of q or dout that a step of the backward pass turns */
+#define PER_COPY     4.0     /* a number of what phases hand on */
+#define PER_SEQUENCE 1000.0  /* a look at one, on one thread */
+#define PER_TILE     2000.0  /* a strip and a block of keys */
 
 /* A row of K that few queries meet takes the time of so many more. */
 #define FEW_READS 4.0
@@ -63,8 +63,7 @@ static double cost_of_block(const struct attn_work *work, int64_t first, int64_t
     for (int64_t row = 0; row < work->num_queries; row += strip) {
         const int64_t rows = least(strip, work->num_queries - row);
         if (rows <= work->kernels->vectors->few && work->kernels->scores->scores_of_few) {
-            const double keys =
-                (double)keys_seen(view, row / view->heads, (row + rows - 1) / view->heads, first, end);
+            const double keys = (double)keys_seen(view, row / view->heads, (row + rows - 1) / view->heads, first, end);
             cost += keys * channels * ((double)rows + FEW_READS);
             continue;
         }
@@ -87,7 +86,8 @@ static double cost_of_rows(const struct attn_work *work)
 /* ----------------------------------------------------------------- forward -- */
 
 /** The block of queries of a task of the forward pass; 0: none. */
-static int work_of(const struct attn_run *run, int64_t number, struct attn_work *work, int64_t *s, struct attn_place *at)
+static int work_of(const struct attn_run *run, int64_t number, struct attn_work *work, int64_t *s,
+                   struct attn_place *at)
 {
     *at = attn_place_of(run, number);
     *s = run->problem->params.ragged ? attn_ragged_block(run, &at->block) : at->b;
