@@ -30,7 +30,7 @@ static int threads_on(int count)
         CPU_ZERO(&some);
         if (sched_getaffinity(0, sizeof all, &all) != 0)
             _exit(CANNOT);
-        for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&some) < count; cpu++)
+        for (size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&some) < count; cpu++)
             if (CPU_ISSET(cpu, &all))
                 CPU_SET(cpu, &some);
         if (CPU_COUNT(&some) < count || sched_setaffinity(0, sizeof some, &some) != 0)

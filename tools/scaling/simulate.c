@@ -128,8 +128,9 @@ static int show_shape(const struct scaling_shape *shape, const char *isa, const 
         const double evenness = figure.replayed.evenness,
                      speed = one.replayed.finish / figure.replayed.finish / threads;
         const bool work = has_work(&figure, threads);
-        const bool wrong =
-            (work && evenness < LEAST_EVENNESS) || (has_operations(&figure, threads) && speed < LEAST_SPEED);
+        if (threads > 2)
+            printf("%c", wrong ? '!' : ' ');
+        wrong = (work && evenness < LEAST_EVENNESS) || (has_operations(&figure, threads) && speed < LEAST_SPEED);
         low += wrong;
         printf(" %c%.3f%c%.2f", work ? ' ' : '(', evenness, work ? ' ' : ')', speed);
     }

@@ -88,15 +88,15 @@ static int count_kinds(const cpu_set_t *allowed, const char *name, const char *w
 {
     static long kinds[CPU_SETSIZE];
     int count = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        char path[96], line[32];
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        char path[128], line[32];
         if (!CPU_ISSET(cpu, allowed))
             continue;
-        snprintf(path, sizeof path, "cpu/cpu%d/topology/%s", cpu, name);
+        snprintf(path, sizeof path, "cpu/cpu%zu/topology/%s", cpu, name);
         if (!read_line(path, line, sizeof line))
             return 0;
         long kind = strtol(line, NULL, 10);
-        snprintf(path, sizeof path, "cpu/cpu%d/topology/%s", cpu, within);
+        snprintf(path, sizeof path, "cpu/cpu%zu/topology/%s", cpu, within);
         if (read_line(path, line, sizeof line))
             kind += strtol(line, NULL, 10) * 65536;
         int i = 0;
