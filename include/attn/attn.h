@@ -77,6 +77,12 @@
  * alone and without the process's executor, until it sets one of its own. An
  * executor that attn_params.executor names is used in any process.
  *
+ * No function is a cancellation point (pthreads(7)): a thread that is cancelled in
+ * a call ends after it. Signals may arrive at any time, but a handler must not call
+ * functions that allocate, wait or report errors, which is all that take tensors. Functions work
+ * in handlers of atexit() and in destructors, too, and a process may end while
+ * threads are in calls.
+ *
  * Stability
  * ---------
  * The comment of each function says since which version it exists. A function
@@ -152,8 +158,9 @@ static inline attn_executor attn_executor_default(void)
  */
 ATTN_API attn_status attn_set_executor(const attn_executor *executor);
 
-/** Threads that a call with num_threads = 0 asks for now: ATTN_NUM_THREADS, else the num_threads of the process's
- * executor, else OpenMP's own setting; 1 without OpenMP. @since 0.1 */
+/** Threads that a call with num_threads = 0 asks for now: ATTN_NUM_THREADS, else the executor's num_threads, else
+ * OpenMP's setting: by default the processors that cpusets, taskset and a cgroup's quota leave; 1 without OpenMP.
+ * @since 0.1 */
 ATTN_API int attn_default_num_threads(void);
 
 /* --------------------------------------------------------- the simple call -- */
@@ -253,8 +260,8 @@ ATTN_API void attn_plan_destroy(attn_plan *plan);
 /** The number of threads the plan was made for, 1 to ATTN_MAX_THREADS; 0 for NULL. @since 0.1 */
 ATTN_API int attn_plan_num_threads(const attn_plan *plan);
 
-/** The number of phases of a run, 1 or more, for attn_plan_run_share(): one more where threads share the keys of few
- * queries. 0 for NULL. @since 0.1, experimental */
+/** The number of phases of a run, 1 or more, for attn_plan_run_share(): one more each where threads share the keys of
+ * few queries, and where many of them share sequences whose lengths are data. 0 for NULL. @since 0.1, experimental */
 ATTN_API int attn_plan_num_phases(const attn_plan *plan);
 
 /** Bytes of workspace that a run needs; no alignment is asked of it. SIZE_MAX for NULL. @since 0.1 */

@@ -257,7 +257,25 @@ static void cut(struct attn_backward *b)
     attn_backward_cut(b, &kernels, attn_threads_now(p->executor, p->num_threads));
 }
 
+/** The same in tasks that need least memory besides the threads' own. */
+static void cut_coarsely(struct attn_backward *b)
+{
+    b->coarse = 1;
+    cut(b);
+}
+
 /* ---------------------------------------------------------- the simple call -- */
+
+/** Cuts a call, and tells the bytes with which it runs whatever number of threads there will be then. */
+static size_t size_for_all(struct attn_backward *b)
+{
+    cut_coarsely(b);
+    const size_t least = attn_run_size(&b->geometry, 1);
+    b->coarse = 0;
+    cut(b);
+    const size_t size = attn_run_size(&b->geometry, b->geometry.threads);
+    return size > least ? size : least;
+}
 
 attn_status attn_backward_workspace_size(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                          const attn_tensor *out, const attn_params *params,
@@ -267,8 +285,7 @@ attn_status attn_backward_workspace_size(const attn_tensor *q, const attn_tensor
     if (!size)
         return attn_fail(ATTN_INVALID_ARGUMENT, "size is NULL; expected where to put the number of bytes");
     CHECK(check(&b, q, k, v, out, params, gradients, CHECK_SHAPES));
-    cut(&b);
-    *size = attn_run_size(&b.geometry, b.geometry.threads);
+    *size = size_for_all(&b);
     return ATTN_OK;
 }
 
@@ -278,12 +295,13 @@ attn_status attn_backward_in(const attn_tensor *q, const attn_tensor *k, const a
 {
     struct attn_backward b;
     CHECK(check(&b, q, k, v, out, params, gradients, CHECK_ALL));
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", size_for_all(&b));
     cut(&b);
     struct attn_geometry *geometry = &b.geometry;
+    if (workspace_size < attn_run_size(geometry, 1))
+        cut_coarsely(&b);
     const size_t least = attn_run_size(geometry, 1);
-    if (!workspace)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes",
-                         attn_run_size(geometry, geometry->threads));
     if (workspace_size < least)
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", workspace_size,
                          least);

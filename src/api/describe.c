@@ -96,15 +96,16 @@ size_t attn_describe_backward(const struct attn_backward *b, char *buffer, size_
     list_options(&p->params, options, sizeof options);
     snprintf(wanted, sizeof wanted, "%s%s%s", attn_has_elements(&b->dq) ? " dq" : "",
              attn_has_elements(&b->dk) ? " dk" : "", attn_has_elements(&b->dv) ? " dv" : "");
-    const int n = snprintf(
-        buffer, size,
-        "backward%s q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64 " Tk=%" PRId64
-        " dk=%" PRId64 " dv=%" PRId64 " causal=%s%s: %s kernel, %s weights, strips of %d queries, blocks of %d keys, "
-        "%" PRId64 " tasks of %" PRId64 " keys on %d thread%s",
-        wanted, attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
-        attn_dtype_name(p->out.dtype), q->shape[0], q->shape[1], k->shape[1], q->shape[2], k->shape[2], q->shape[3],
-        v->shape[3], causal[p->params.causal], options, g->kernels.isa, g->kernels.values->name, g->kernels.strip,
-        g->key_block, b->key_tasks, b->shape.keys, g->parallel, g->parallel == 1 ? "" : "s");
+    const int n = snprintf(buffer, size,
+                           "backward%s q=%s k=%s v=%s out=%s B=%" PRId64 " Hq=%" PRId64 " Hkv=%" PRId64 " Tq=%" PRId64
+                           " Tk=%" PRId64 " dk=%" PRId64 " dv=%" PRId64
+                           " causal=%s%s: %s kernel, %s weights, strips of %d queries, blocks of %d keys, "
+                           "%" PRId64 " tasks of %" PRId64 " keys%s on %d thread%s",
+                           wanted, attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
+                           attn_dtype_name(p->out.dtype), q->shape[0], q->shape[1], k->shape[1], q->shape[2],
+                           k->shape[2], q->shape[3], v->shape[3], causal[p->params.causal], options, g->kernels.isa,
+                           g->kernels.values->name, g->kernels.strip, g->key_block, b->key_tasks, b->shape.keys,
+                           b->apart ? ", dq apart," : "", g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }
 

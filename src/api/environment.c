@@ -6,6 +6,7 @@
  */
 #include "api/environment.h"
 
+#include "cpu/cancellation.h"
 #include "dispatch.h"
 
 #include <errno.h>
@@ -56,6 +57,7 @@ static int read_verbose(const char *value)
 static void read_environment(void)
 {
     const char *value;
+    ATTN_UNCANCELLED; /* what is ignored is said on stderr */
     if ((value = getenv("ATTN_MAX_CPU_ISA")) && *value)
         environment.max_isa = read_max_isa(value);
     if ((value = getenv("ATTN_NUM_THREADS")) && *value)

@@ -5,6 +5,7 @@
 #include "api/describe.h"
 #include "api/environment.h"
 #include "api/error.h"
+#include "cpu/cancellation.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -34,6 +35,7 @@ void attn_execute(struct attn_run *run)
         attn_describe_backward(run->backward, text, sizeof text);
     else
         attn_describe(run->problem, run->geometry, text, sizeof text);
+    ATTN_UNCANCELLED;
     fprintf(stderr, "attn: %s, %.3f ms\n", text, time);
 }
 

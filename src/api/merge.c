@@ -5,6 +5,7 @@
 #include "api/check_internal.h"
 #include "api/environment.h"
 #include "api/error.h"
+#include "cpu/cancellation.h"
 #include "dispatch.h"
 
 #include <inttypes.h>
@@ -110,12 +111,14 @@ attn_status attn_merge(int64_t num_parts, const attn_tensor *parts, const attn_t
         return ATTN_OK;
     merge.num_rows = out->shape[0] * out->shape[1] * out->shape[2];
     const struct attn_kernels kernels = attn_kernels_plain(attn_environment()->max_isa);
-    if (attn_environment()->verbose)
+    if (attn_environment()->verbose) {
+        ATTN_UNCANCELLED;
         fprintf(stderr,
                 "attn: merge of %" PRId64 " parts out=%s B=%" PRId64 " H=%" PRId64 " T=%" PRId64 " dv=%" PRId64
                 ": %s kernel\n",
                 num_parts, attn_dtype_name(out->dtype), out->shape[0], out->shape[1], out->shape[2], out->shape[3],
                 kernels.isa);
+    }
     attn_run_merge(&kernels, &merge, num_threads ? num_threads : attn_default_num_threads());
     return ATTN_OK;
 }

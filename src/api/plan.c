@@ -208,6 +208,7 @@ static attn_status keep_labels(attn_plan *plan, const struct attn_problem *probl
         attn_summarise_labels(&run, s, NULL);
     plan->labels = labels;
     geometry->shared_size -= geometry->labels_size;
+    geometry->order_at -= geometry->ordered ? geometry->labels_size : 0;
     geometry->labels_size = 0;
     geometry->num_phases--; /* the first one goes */
     memmove(geometry->phases, geometry->phases + 1, (size_t)geometry->num_phases * sizeof *geometry->phases);

@@ -4,6 +4,7 @@
  * file tree is the same on x86-64 and AArch64, where sysconf() knows nothing.
  */
 #include "attn/attn.h"
+#include "cpu/cancellation.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 static int read_attribute(int index, const char *name, char *line, int size)
 {
     char path[96];
+    ATTN_UNCANCELLED;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
     FILE *file = fopen(path, "re");
     if (!file)

@@ -4,15 +4,17 @@
  *
  *     labels     of documents, as in the forward pass
  *     begin      delta, 0 in the sums of dQ, and in rows of dK and dV that no task owns
+ *     order      of a ragged batch, for several threads: long sequences begin first, many of them at once
  *     keys       the tasks of backward.h
- *     end        rows of dQ from their sums
+ *     end        rows of dQ from their sums; with apart these sums, too
  *     options    gradients of options: sums over all queries of a head, or over what a mask's number is for
  *     rows       of tables by distance, from the sums that each head has
  *
  * What threads share, behind the labels:
  *
  *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | products of q and dQ, the same |
- *     sums of tables of biases [heads of q][buckets] | what each task has reached | the call, for those who run shares
+ *     sums of tables of biases [heads of q][buckets] | what each task has reached | the order of tasks | the call, for
+ * those who run shares
  *
  * and before what tasks have reached, of terms by distance (pass/relative_gradients.c):
  *
@@ -175,6 +177,8 @@ static void cut_shared(struct attn_backward *b)
     cut_relative(b, heads, &at);
     b->reached_at = at;
     at += attn_aligned((size_t)b->key_tasks * sizeof(atomic_llong));
+    b->order_at = at;
+    at += b->key_pieces > 0 ? attn_aligned((size_t)(b->key_pieces + problem->num_sequences + 1) * sizeof(int64_t)) : 0;
     b->kept_at = at;
     geometry->shared_size = at + attn_aligned(sizeof *b);
 }
@@ -196,6 +200,15 @@ static int fits(struct attn_backward *b, const struct attn_kernels *kernels, int
            b->geometry.scratch_size + b->forward.reserved <= ATTN_SCRATCH_LIMIT;
 }
 
+/** Threads, of so many, that a call is worth. */
+static int count_threads(const struct attn_backward *b, int threads)
+{
+    const struct attn_problem *p = &b->forward;
+    const double pairs =
+        (double)(attn_backward_elements(p) * p->q.shape[1]) * (double)p->q.shape[2] * (double)p->k.shape[2];
+    return attn_threads_worth(2.5 * pairs * (double)(p->q.shape[3] + p->v.shape[3]), ATTN_WORTH_ATTENTION, threads);
+}
+
 void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given, int threads)
 {
     struct attn_problem *problem = &b->forward;
@@ -204,15 +217,20 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     b->values = *kernels.values;
     b->scores.scores_of_few = b->scores.scores_free = NULL;
     b->scores.walk = NULL;
-    if (b->scores.query_block > BLOCK_QUERIES)
-        b->scores.query_block = BLOCK_QUERIES;
+    struct attn_backward_sizes sizes = {.keys = TASK_KEYS, .queries = BLOCK_QUERIES};
+    const int parallel = count_threads(b, threads);
+    if (!b->coarse)
+        attn_backward_even_sizes(b, kernels.strip, parallel, &sizes);
+    if (b->scores.query_block > sizes.queries)
+        b->scores.query_block = (int)sizes.queries;
+    b->apart = sizes.apart;
     b->values.values_of_few = NULL;
     kernels.scores = &b->scores;
     kernels.values = &b->values;
     problem->plain = problem->may_be_together = 0;
     b->buckets = problem->params.relative_bias ? problem->params.relative_bias->buckets : 0;
     b->table_rows = problem->params.disentangled ? 2 * problem->params.disentangled->span : 0;
-    for (int64_t keys = TASK_KEYS; !fits(b, &kernels, keys) && keys > least_keys(&kernels);) {
+    for (int64_t keys = sizes.keys; !fits(b, &kernels, keys) && keys > least_keys(&kernels);) {
         if (kernels.strip > least_strip(&kernels))
             kernels.strip -= kernels.vectors->lanes;
         else
@@ -232,20 +250,22 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     b->query_blocks = geometry->blocks;
     b->query_tasks = elements * problem->q.shape[1] * geometry->blocks;
     b->key_tasks = wanted ? elements * problem->k.shape[1] * key_blocks : 0;
+    b->key_pieces = wanted && extra && parallel > 1 && !b->coarse ? key_blocks : 0;
     cut_shared(b);
 
-    const double pairs = (double)(elements * problem->q.shape[1]) * (double)problem->q.shape[2] * (double)tk;
     const double rows = (double)(elements * problem->q.shape[1]) * (double)problem->q.shape[2];
     const double size = (double)(problem->q.shape[3] + problem->v.shape[3]);
-    const int parallel = attn_threads_worth(2.5 * pairs * size, ATTN_WORTH_ATTENTION, threads);
     const int copies = attn_threads_worth(rows * size, ATTN_WORTH_COPY, parallel);
     geometry->threads = geometry->parallel = parallel;
     geometry->num_phases = geometry->labels_size > 0; /* the first one stays */
     const int64_t options = attn_backward_head_tasks(b) + count_mask_tasks(b);
     const int64_t unseen = of_keys ? problem->num_sequences + 1 : 0; /* tasks that clear rows which nobody sees */
     add_phase(geometry, wanted || options ? b->query_tasks + unseen : 0, copies, attn_backward_begin_task);
+    if (b->key_pieces > 0)
+        add_phase(geometry, 1, 1, attn_backward_order_task);
     add_phase(geometry, b->key_tasks, parallel, attn_backward_key_task);
-    add_phase(geometry, attn_backward_sums_queries(b) ? b->query_tasks : 0, copies, attn_backward_end_task);
+    add_phase(geometry, attn_backward_sums_queries(b) ? b->query_tasks : 0, b->apart ? parallel : copies,
+              attn_backward_end_task);
     if (options > 0)
         add_phase(geometry, options, parallel, attn_backward_option_task);
     const int64_t tables = attn_backward_row_tasks(b);

@@ -8,7 +8,7 @@
  * queries before those of later ones do, in memory that all threads share. So
  * every sum has one order, whoever computes it, and nothing is stored twice.
  *
- * Tasks are handed out in the order of the keys, so one that waits does so for
+ * Tasks of a head are handed out in the order of the keys, so one that waits does so for
  * tasks that have begun: it follows them from block to block.
  */
 #ifndef ATTN_DRIVER_BACKWARD_H
@@ -31,19 +31,24 @@ struct attn_backward {
     struct attn_score_kernels scores; /**< those of the geometry without what is of few queries */
     struct attn_value_kernels values;
     struct attn_gradient_shape shape;
+    int coarse;           /**< tasks as large as they can be are asked for, for however many threads */
+    int apart;            /**< dQ is computed behind dK and dV, not along with them */
     int64_t buckets;      /**< of params.relative_bias */
     int64_t table_rows;   /**< of params.disentangled's tables */
     size_t scratch_at;    /**< in a thread's scratch: what shape describes */
     int64_t query_blocks; /**< of a head: tasks of the phases around the main one */
     int64_t query_tasks;  /**< of all heads */
     int64_t key_tasks;
+    int64_t
+        key_pieces; /**< of all sequences of a ragged batch, where they have an order of their own; 0: they have none */
+    size_t order_at;                                         /**< in what threads share: that order */
     int64_t dq_head;                                         /**< floats of dq's sums: of a head; */
     int64_t dq_block;                                        /**< of a block of queries, 0: as many as its rows have */
     size_t delta_at, dots_at, table_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
     size_t relative_dq_at, query_ends_at, key_ends_at, key_dots_at, k_rows_at, q_rows_at; /**< the same */
 };
 
-/** Cuts a call for at most threads threads. */
+/** Cuts a call for at most threads threads: with coarse, in memory whose size does not follow from them. */
 void attn_backward_cut(struct attn_backward *backward, const struct attn_kernels *kernels, int threads);
 
 /** A checked call cut as a plan is, whose shapes and options it has: the plan has to outlive its runs. */

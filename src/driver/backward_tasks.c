@@ -101,16 +101,16 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
     return 1;
 }
 
-/** The same of a task of the phases around the main one. */
-static int block_of_task(const struct attn_run *run, int64_t task, void *scratch, int64_t *h,
-                         struct attn_backward_block *block)
+/** The same of a task of the phases around the main one. Returns the sequence, or -1. */
+static int64_t block_of_task(const struct attn_run *run, int64_t task, void *scratch, int64_t *h,
+                             struct attn_backward_block *block)
 {
     const int64_t heads = run->problem->q.shape[1];
     int64_t number = task % run->backward->query_blocks, s = task / run->backward->query_blocks / heads;
     *h = task / run->backward->query_blocks % heads;
     if (run->problem->params.ragged)
         s = attn_ragged_block(run, &number);
-    return attn_backward_block_of(run, s, *h, number, scratch, block);
+    return attn_backward_block_of(run, s, *h, number, scratch, block) ? s : -1;
 }
 
 int64_t attn_backward_blocks(const struct attn_run *run, int64_t s)
@@ -153,7 +153,7 @@ void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *sc
         clear_unseen(run, task - b->query_tasks);
         return;
     }
-    if (!block_of_task(run, task, scratch, &h, &block))
+    if (block_of_task(run, task, scratch, &h, &block) < 0)
         return;
     const attn_tensor *dlse = &b->dlse;
     const float *const given = attn_has_elements(dlse)
@@ -178,8 +178,13 @@ void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scra
     const struct attn_backward *b = run->backward;
     struct attn_backward_block block;
     int64_t h;
-    if (!block_of_task(run, task, scratch, &h, &block))
+    /* the last queries see most keys: longest first */
+    const int64_t number = b->apart ? b->query_tasks - 1 - task : task;
+    const int64_t s = block_of_task(run, number, scratch, &h, &block);
+    if (s < 0)
         return;
+    if (b->apart)
+        attn_backward_walk_queries(run, &block, s);
     const struct attn_rows none = {.data = NULL};
     const struct attn_rows rows = attn_has_elements(&b->dq) ? rows_at(&b->dq, block.batch, h, block.first) : none;
     float *const dots =
@@ -188,16 +193,8 @@ void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scra
     attn_query_gradients(&block.work, &block.gradients, &rows, run->problem->scale * block.gradients.factor, dots);
 }
 
-/** A task of keys. */
-struct keys {
-    int64_t task, stride;        /**< its number; that of the task of the keys before is so much less */
-    int64_t before;              /**< tasks of keys before */
-    int64_t open;                /**< of these, how many have been seen to be done, from the first on */
-    int64_t s, head, first, end; /**< sequence, key head, keys counted from the first live one */
-};
-
 /** Waits until the tasks of earlier keys have done step number step. */
-static void wait_for(const struct attn_run *run, struct keys *keys, int64_t step)
+static void wait_for(const struct attn_run *run, struct attn_backward_keys *keys, int64_t step)
 {
     atomic_llong *const reached = attn_backward_reached(run);
     for (int64_t i = keys->open; i < keys->before; i++) {
@@ -211,20 +208,22 @@ static void wait_for(const struct attn_run *run, struct keys *keys, int64_t step
     }
 }
 
-static void set_reached(const struct attn_run *run, const struct keys *keys, int64_t steps)
+static void set_reached(const struct attn_run *run, const struct attn_backward_keys *keys, int64_t steps)
 {
     atomic_store_explicit(&attn_backward_reached(run)[keys->task], steps, memory_order_release);
 }
 
-static struct keys keys_of_task(const struct attn_run *run, int64_t task)
+struct attn_backward_keys attn_backward_keys_of(const struct attn_run *run, int64_t task)
 {
     const struct attn_problem *problem = run->problem;
     const int64_t size = run->backward->shape.keys, heads = problem->k.shape[1];
     const int64_t stride = attn_backward_elements(problem) * heads;
+    if (run->backward->key_pieces > 0)
+        task = attn_backward_order(run)[task / stride] * stride + task % stride;
     int64_t number = task / stride, s = task % stride / heads;
     if (problem->params.ragged)
         s = attn_piece_of(problem->params.ragged->cu_seqlens_k, problem->num_sequences, size, &number);
-    struct keys keys = {.task = task, .stride = stride, .before = number, .s = s, .head = task % heads};
+    struct attn_backward_keys keys = {.task = task, .stride = stride, .before = number, .s = s, .head = task % heads};
     if (s == problem->num_sequences)
         return keys;
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
@@ -232,6 +231,39 @@ static struct keys keys_of_task(const struct attn_run *run, int64_t task)
     keys.first = number * size;
     keys.end = keys.first + size < live ? keys.first + size : live;
     return keys;
+}
+
+/** Where the pieces of keys of sequence s begin among those of all (attn_piece_of()); at the end of all for what lies
+ * behind the last sequence. */
+static int64_t first_piece(const struct attn_run *run, int64_t s)
+{
+    const struct attn_problem *problem = run->problem;
+    if (s > problem->num_sequences)
+        return run->backward->key_pieces;
+    return problem->params.ragged->cu_seqlens_k[s] / run->backward->shape.keys + s;
+}
+
+void attn_backward_order_task(const struct attn_run *run, int64_t task, void *scratch)
+{
+    const int64_t num = run->problem->num_sequences + 1;
+    int64_t *const order = attn_backward_order(run), *const active = order + run->backward->key_pieces;
+    int64_t place = run->backward->key_pieces, left = num;
+    (void)task;
+    (void)scratch;
+    for (int64_t s = 0; s < num; s++)
+        active[s] = s;
+    /* From the end: the last piece of each sequence, the last but one of those that have two, and so on. */
+    for (int64_t last = 1; left > 0; last++) {
+        const int64_t were = left;
+        left = 0;
+        for (int64_t i = 0; i < were; i++) {
+            const int64_t s = active[i], first = first_piece(run, s), end = first_piece(run, s + 1);
+            if (end - last >= first)
+                order[--place] = end - last;
+            if (end - last > first)
+                active[left++] = s;
+        }
+    }
 }
 
 /** Blocks of queries of a head: from first to end - 1. */
@@ -243,8 +275,8 @@ struct blocks {
  * Those, of so many, whose queries may see some of the keys, by causality and a window alone; view is that of the first
  * block. So a task does not look at each block of a long row of which it sees little.
  */
-static struct blocks seeing_blocks(const struct attn_run *run, const struct keys *keys, const struct attn_view *view,
-                                   int64_t blocks)
+static struct blocks seeing_blocks(const struct attn_run *run, const struct attn_backward_keys *keys,
+                                   const struct attn_view *view, int64_t blocks)
 {
     const int64_t unit = run->geometry->unit, pieces = run->geometry->pieces;
     int64_t first = keys->first < view->prefix ? 0 : keys->first - view->diagonal, last = ATTN_FAR; /* queries */
@@ -262,7 +294,7 @@ static struct blocks seeing_blocks(const struct attn_run *run, const struct keys
 }
 
 /** Writes what a task has summed up. */
-static void write_keys(const struct attn_run *run, const struct keys *keys, const struct attn_work *work,
+static void write_keys(const struct attn_run *run, const struct attn_backward_keys *keys, const struct attn_work *work,
                        const struct attn_gradient_scratch *sums)
 {
     const struct attn_backward *b = run->backward;
@@ -297,7 +329,7 @@ static void begin_positions(const struct attn_backward *b, const struct attn_gra
 }
 
 /** Adds these sums of a head to dK, once all of its queries have been there. */
-static void end_positions(const struct attn_run *run, const struct keys *keys, int64_t h,
+static void end_positions(const struct attn_run *run, const struct attn_backward_keys *keys, int64_t h,
                           const struct attn_relative_sums *sums, const struct attn_gradient_keys *words, void *scratch)
 {
     const struct attn_backward *b = run->backward;
@@ -314,7 +346,7 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
 {
     const struct attn_backward *b = run->backward;
     const struct attn_problem *problem = run->problem;
-    struct keys keys = keys_of_task(run, task);
+    struct attn_backward_keys keys = attn_backward_keys_of(run, task);
     if (keys.first >= keys.end) {
         set_reached(run, &keys, ALL_STEPS);
         return;
@@ -346,6 +378,8 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
             block.gradients.relative.keys = positions.keys;
             block.gradients.relative.key_ends[0] = positions.key_ends[0];
             block.gradients.relative.key_ends[1] = positions.key_ends[1];
+            if (b->apart)
+                block.gradients.dq = NULL;
             if (block.gradients.dq)
                 wait_for(run, &keys, step);
             attn_gradient_pass(&block.work, &block.gradients, &words);

@@ -14,6 +14,16 @@ static inline int64_t attn_backward_elements(const struct attn_problem *problem)
     return problem->params.ragged ? 1 : problem->q.shape[0];
 }
 
+/** Keys of a task and queries of a block, at most, and whether dQ has tasks of its own. */
+struct attn_backward_sizes {
+    int64_t keys, queries;
+    int apart;
+};
+
+/** Makes those sizes such that so many threads are expected to end first. strip: the queries of one. */
+void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int threads,
+                              struct attn_backward_sizes *sizes);
+
 /** Whether sums of dQ are wanted. */
 int attn_backward_sums_queries(const struct attn_backward *b);
 
@@ -54,6 +64,9 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
 /** The pass over a block of queries and all keys of its sequence, for what block->gradients is told to sum up. */
 void attn_backward_walk(const struct attn_run *run, struct attn_backward_block *block, int64_t s);
 
+/** The same for the sums of dQ, over those keys that some of the queries may see. */
+void attn_backward_walk_queries(const struct attn_run *run, struct attn_backward_block *block, int64_t s);
+
 /** The sums of a head's rows of tables by distance, over all sequences. */
 struct attn_backward_rows {
     struct attn_relative_sums sums;
@@ -72,9 +85,28 @@ void attn_backward_query_ends(const struct attn_run *run, int64_t head, struct a
 /** Blocks of queries of a sequence. */
 int64_t attn_backward_blocks(const struct attn_run *run, int64_t s);
 
+/** A task of keys. */
+struct attn_backward_keys {
+    int64_t task, stride;        /**< its number; that of the task of the keys before is so much less */
+    int64_t before;              /**< tasks of keys before */
+    int64_t open;                /**< of these, how many have been seen to be done, from the first on */
+    int64_t s, head, first, end; /**< sequence, key head, keys counted from the first live one */
+};
+
+/** The one that a number stands for. */
+struct attn_backward_keys attn_backward_keys_of(const struct attn_run *run, int64_t task);
+
+/** Those of a ragged batch in the order in which they are handed out: what stands at a place is the number of the keys
+ * among those of all sequences. */
+static inline int64_t *attn_backward_order(const struct attn_run *run)
+{
+    return (int64_t *)(void *)(run->partials - run->geometry->labels_size + run->backward->order_at);
+}
+
 /** @name A task of each phase */
 /**@{*/
 void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *scratch);
+void attn_backward_order_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_option_task(const struct attn_run *run, int64_t task, void *scratch);

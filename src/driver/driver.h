@@ -58,7 +58,7 @@ static inline int attn_sums_by_sequence(const struct attn_problem *problem)
 struct attn_run;
 
 /** Phases that a call may have. */
-#define ATTN_MAX_PHASES 6
+#define ATTN_MAX_PHASES 8
 
 /** Tasks that may run in any order or at once, after all tasks of the phase before. */
 struct attn_phase {
@@ -90,6 +90,8 @@ struct attn_geometry {
     size_t scratch_size;               /**< bytes a thread, a multiple of ATTN_ALIGN */
     int64_t shared_rows;               /**< queries that may go together over keys that sequences share; 0: none do */
     size_t sums_at;                    /**< in a thread's scratch: the sums of these */
+    int ordered;                       /**< sequences are handed out in an order of their own */
+    size_t order_at;                   /**< in what phases hand on: that order */
     size_t labels_size;                /**< of what attn_summarise_labels() makes, a multiple of ATTN_ALIGN */
     size_t shared_size; /**< bytes that phases hand on, a multiple of ATTN_ALIGN: labels, then partials or what
                            attn_find_shared() makes */
@@ -147,6 +149,24 @@ void attn_find_shared(const struct attn_run *run, int64_t task, void *scratch);
  */
 int attn_run_shared(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, void *scratch);
 
+/** A sequence in its place, from the one with the longest tasks on. */
+struct attn_ordered {
+    int64_t s;
+    int64_t first; /**< units of rows of a ragged batch's head that come before */
+};
+
+/** Whether a call is worth that sequences are put in order: their lengths are data, and threads have few tasks each. */
+int attn_is_ordered(const struct attn_problem *problem, const struct attn_geometry *geometry, int threads);
+
+/** Bytes of an order, a multiple of ATTN_ALIGN. */
+size_t attn_order_size(const struct attn_problem *problem);
+
+/** The only task of a phase, behind attn_find_shared(): puts them in order. */
+void attn_order_sequences(const struct attn_run *run, int64_t task, void *scratch);
+
+/** attn_ragged_block() of a run whose sequences are in order. */
+int64_t attn_ordered_block(const struct attn_run *run, int64_t *block);
+
 /** A checked call at work, at the start of its workspace. */
 struct attn_run {
     const void *owner;                  /**< of whoever has begun it, to be known again; NULL: not begun */
@@ -158,9 +178,10 @@ struct attn_run {
     const struct attn_linear_backward *linear_backward; /**< of its gradients (driver/linear_backward.h): the same */
     const attn_executor *executor;                      /**< that params name; NULL: none */
     struct attn_sharers *sharers;                       /**< of each sequence; NULL: none share keys */
-    char *partials;           /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
-    char *scratch;            /**< scratch_size bytes a thread */
-    struct attn_problem kept; /**< by attn_run_keep() */
+    struct attn_ordered *order; /**< [num_sequences + 1] the last one is no sequence; NULL: they are as they come */
+    char *partials;             /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
+    char *scratch;              /**< scratch_size bytes a thread */
+    struct attn_problem kept;   /**< by attn_run_keep() */
     struct {
         _Alignas(ATTN_ALIGN) atomic_llong task; /**< the next one to be handed out; all threads write here */
     } next[ATTN_MAX_PHASES];
@@ -201,6 +222,14 @@ int64_t attn_ragged_block(const struct attn_run *run, int64_t *block);
 
 /** Hands such a block, or a part of its keys, to the kernel, if it holds any. */
 void attn_run_block(const struct attn_run *run, int64_t s, int64_t counted, int64_t block, int64_t part, void *scratch);
+
+/** The block of queries that a number of a task stands for: of batch element b, or of all sequences of a ragged batch
+ * (attn_ragged_block()). */
+struct attn_place {
+    int64_t b, h, block;
+};
+
+struct attn_place attn_place_of(const struct attn_run *run, int64_t number);
 
 /** Runs task number task in a thread's scratch. */
 void attn_run_task(const struct attn_run *run, int64_t task, void *scratch);

@@ -5,6 +5,7 @@
  */
 #include "driver/driver.h"
 
+#include "driver/even.h"
 #include "driver/tensors.h"
 #include "driver/threads.h"
 #include "pass/scratch.h"
@@ -14,6 +15,9 @@
 
 /* The same where the keys of a block of queries are split to have that many: each takes long. */
 #define PARTS_PER_THREAD 4
+
+/* Rows of a head of which blocks are as large as ever. */
+#define FEW_ROWS 64
 
 /* What splits of the keys may leave for the threads to share, in bytes a thread. */
 #define PARTIALS_LIMIT ((double)(8 << 20))
@@ -181,21 +185,22 @@ static int64_t count_seen_splits(const struct attn_problem *problem)
 }
 
 /** Cuts tasks, of so many rows each, into parts of the keys where there are too few tasks for the
- * threads. */
-static void cut_keys(const struct attn_problem *problem, int parallel, int64_t queries, struct attn_geometry *geometry)
+ * threads: into as many as have been found to be even, or 0. */
+static void cut_keys(const struct attn_problem *problem, int parallel, int64_t queries, int64_t even,
+                     struct attn_geometry *geometry)
 {
     const struct attn_scratch_shape *shape = &geometry->scratch;
     const int64_t lanes = geometry->kernels.vectors->lanes, seen = count_seen_splits(problem);
     const int64_t wanted = (int64_t)PARTS_PER_THREAD * parallel, tasks = geometry->tasks;
     geometry->splits = count_splits(problem);
     geometry->parts = 1;
-    if (parallel <= 1 || tasks == 0 || tasks >= wanted || seen <= 1 || !may_split(problem))
+    const int64_t parts = even > 0 ? even : tasks > 0 ? (wanted + tasks - 1) / tasks : 0;
+    if (parallel <= 1 || parts <= 1 || seen <= 1 || !may_split(problem))
         return;
     const int64_t rows = (queries + lanes - 1) / lanes * lanes;
     const size_t size = attn_partial_size(shape, shape->strips > 1 || rows > shape->strip ? shape->strip : rows);
     if ((double)tasks * (double)geometry->splits * (double)size > PARTIALS_LIMIT * parallel)
         return;
-    const int64_t parts = (wanted + tasks - 1) / tasks;
     geometry->parts = parts < seen ? parts : seen;
     geometry->partial_size = size;
     geometry->shared_size += (size_t)(tasks * geometry->splits) * size;
@@ -250,6 +255,43 @@ static void add_sharing(const struct attn_problem *problem, int64_t rows, struct
     add_phase(geometry, 1, 1, attn_find_shared);
 }
 
+/** Whether the rows of a block of queries may be any number: sums over queries, and a pattern's blocks, follow from
+ * strips; of a ragged batch shapes say too little, and with few rows keys are what threads share. */
+static int may_be_even(const struct attn_problem *problem)
+{
+    const attn_params *p = &problem->params;
+    return problem->q.shape[2] > FEW_ROWS && !p->ragged && !p->key_sums && !p->block_mask;
+}
+
+/** Rows of a block of queries, *rows at most, and parts of their keys with which threads finish together. */
+static void even_rows(const struct attn_problem *problem, const struct attn_kernels *kernels, int parallel,
+                      int64_t heads, int64_t *rows, int64_t *parts)
+{
+    const double tq = (double)problem->q.shape[2], tk = (double)problem->k.shape[2];
+    const int causal = problem->params.causal != ATTN_CAUSAL_NONE && !problem->params.window;
+    const double before = problem->params.causal == ATTN_CAUSAL_TOP_LEFT || tk <= tq ? 0.0 : tk - tq;
+    const struct attn_even_work work = {.heads = heads,
+                                        .rows = problem->q.shape[2],
+                                        .most_rows = *rows,
+                                        .first = causal && tk > 0 ? before / tk : 1.0,
+                                        .splits = may_split(problem) ? count_seen_splits(problem) : 1,
+                                        .threads = parallel};
+    if (work.rows == 0 || heads == 0 || work.splits == 0)
+        return;
+    const struct attn_even_cut cut = attn_cut_evenly(kernels, &work);
+    *rows = cut.rows;
+    *parts = cut.parts;
+}
+
+/** The phase and the memory of sequences in order. */
+static void add_order(const struct attn_problem *problem, struct attn_geometry *geometry)
+{
+    geometry->ordered = 1;
+    geometry->order_at = geometry->shared_size;
+    geometry->shared_size += attn_order_size(problem);
+    add_phase(geometry, 1, 1, attn_order_sequences);
+}
+
 /** Tasks of blocks of queries. splits: heads may be together because those of the keys are work for the threads. */
 static struct attn_geometry cut_blocks(const struct attn_problem *problem, const struct attn_kernels *given,
                                        int threads, int splits)
@@ -285,12 +327,16 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     if (per_task < units && group == size) /* blocks of equal size */
         per_task = (units + (units + per_task - 1) / per_task - 1) / ((units + per_task - 1) / per_task);
 
+    int64_t rows = per_task * unit_rows, parts = 0;
+    if (may_be_even(problem) && !one_block)
+        even_rows(problem, kernels, parallel, heads, &rows, &parts);
+
     struct attn_geometry geometry = {.kernels = *kernels,
                                      .group = group,
                                      .together = together,
                                      .rows_together = most_rows,
                                      .heads = problem->q.shape[1] / heads_of_task,
-                                     .rows_per_block = one_block ? tq : per_task * unit_rows,
+                                     .rows_per_block = one_block ? tq : rows,
                                      .pieces = 1};
     geometry.unit = geometry.rows_per_block;
     if (group != size) {
@@ -301,7 +347,7 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     geometry.tasks = !attn_writes_anything(problem) ? 0 : problem->params.key_sums ? heads : heads * geometry.blocks;
     geometry.gathers = gathers(problem);
     geometry.threads = threads;
-    int64_t strips = per_task * unit_strips;
+    int64_t strips = group ? per_task * unit_strips : (rows + kernels->strip - 1) / kernels->strip;
     if (together > 1 && ragged) { /* a sequence has no more rows than all of them, and than a block may have */
         const int64_t most = tq < most_rows / together ? tq * together : most_rows;
         const int64_t of_rows = (most + kernels->strip - 1) / kernels->strip;
@@ -321,9 +367,11 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
         add_phase(&geometry, problem->num_sequences, attn_threads_worth(labels, ATTN_WORTH_COPY, threads),
                   attn_summarise_labels);
     }
-    cut_keys(problem, parallel, tq, &geometry);
+    cut_keys(problem, parallel, tq, parts, &geometry);
     if (geometry.parts == 1 && geometry.tasks > 0 && shared_rows > 0)
         add_sharing(problem, shared_rows, &geometry);
+    if (geometry.parts == 1 && attn_is_ordered(problem, &geometry, parallel))
+        add_order(problem, &geometry);
     add_blocks(&geometry, parallel, (double)heads * (double)tq * (double)problem->v.shape[3]);
     return geometry;
 }

@@ -37,6 +37,7 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     run->geometry = geometry;
     run->labels = geometry->labels_size > 0 ? (struct attn_label_range *)shared : NULL;
     run->sharers = geometry->shared_rows > 0 ? (struct attn_sharers *)(void *)(shared + geometry->labels_size) : NULL;
+    run->order = geometry->ordered ? (struct attn_ordered *)(void *)(shared + geometry->order_at) : NULL;
     run->partials = shared + geometry->labels_size; /* there are no sharers where keys are split */
     run->scratch = shared + attn_aligned(geometry->shared_size);
     run->owner = NULL;

@@ -38,6 +38,8 @@ int64_t attn_piece_of(const int64_t *offsets, int64_t sequences, int64_t unit, i
 
 int64_t attn_ragged_block(const struct attn_run *run, int64_t *block)
 {
+    if (run->order)
+        return attn_ordered_block(run, block);
     const int64_t pieces = run->geometry->pieces;
     int64_t unit = *block / pieces;
     const int64_t s = attn_piece_of(run->problem->params.ragged->cu_seqlens_q, run->problem->num_sequences,
@@ -60,19 +62,21 @@ static void run_block(const struct attn_run *run, int64_t b, int64_t h, int64_t 
         run_whole_block(run, b, h, block, scratch);
 }
 
-/** The block of queries that a number stands for. */
-struct place {
-    int64_t b, h, block;
-};
-
-static struct place place_of(const struct attn_run *run, int64_t number)
+struct attn_place attn_place_of(const struct attn_run *run, int64_t number)
 {
     const int64_t heads = run->geometry->heads, blocks = run->geometry->blocks;
-    if (run->problem->params.causal == ATTN_CAUSAL_NONE)
-        return (struct place){number / blocks / heads, number / blocks % heads, number % blocks};
-    /* The last queries see most keys: longest first. */
-    const int64_t all = run->problem->q.shape[0] * heads;
-    return (struct place){number % all / heads, number % all % heads, blocks - 1 - number / all};
+    struct attn_place at;
+    if (run->order && run->problem->params.ragged) /* blocks are in order as well (order.c) */
+        return (struct attn_place){0, number % heads, number / heads};
+    if (run->problem->params.causal == ATTN_CAUSAL_NONE) {
+        at = (struct attn_place){number / blocks / heads, number / blocks % heads, number % blocks};
+    } else { /* The last queries see most keys: longest first. */
+        const int64_t all = run->problem->q.shape[0] * heads;
+        at = (struct attn_place){number % all / heads, number % all % heads, blocks - 1 - number / all};
+    }
+    if (run->order)
+        at.b = run->order[at.b].s;
+    return at;
 }
 
 void attn_run_task(const struct attn_run *run, int64_t task, void *scratch)
@@ -88,19 +92,19 @@ void attn_run_task(const struct attn_run *run, int64_t task, void *scratch)
             run_block(run, task / heads, task % heads, block, scratch);
         return;
     }
-    const struct place at = place_of(run, task);
+    const struct attn_place at = attn_place_of(run, task);
     run_block(run, at.b, at.h, at.block, scratch);
 }
 
 void attn_run_part(const struct attn_run *run, int64_t task, void *scratch)
 {
     const int64_t parts = run->geometry->parts;
-    const struct place at = place_of(run, task / parts);
+    const struct attn_place at = attn_place_of(run, task / parts);
     attn_run_block(run, at.b, at.h, at.block, task % parts, scratch);
 }
 
 void attn_run_join(const struct attn_run *run, int64_t task, void *scratch)
 {
-    const struct place at = place_of(run, task);
+    const struct attn_place at = attn_place_of(run, task);
     attn_run_block(run, at.b, at.h, at.block, ATTN_JOIN_PARTS, scratch);
 }

@@ -12,6 +12,10 @@
  * pool belongs to the thread that opens regions, therefore so does what is known
  * about it. (Regions of the caller's own change it unseen.)
  *
+ * How many. OpenMP has a thread for each processor that the mask of the process allows, as cpusets and taskset set it.
+ * It knows nothing of a quota on time, by which containers are limited (cpu/quota.c): where nobody has told it a
+ * number, the quota is the number.
+ *
  * Fork. Threads do not survive it, but the runtime's record of its pool does: a
  * child that opens a region waits for threads that are not there (OpenBLAS
  * issue 294, faiss issue 5206). Resetting the pool from a handler breaks other
@@ -25,10 +29,14 @@
  */
 #include "driver/threads.h"
 
+#include "cpu/cancellation.h"
+#include "cpu/quota.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -139,6 +147,7 @@ static int count_startable(int wanted)
     struct trial trials[2 * ATTN_MAX_THREADS];
     sigset_t all, before;
     int started = 0;
+    ATTN_UNCANCELLED; /* both locks are held, and joining is a cancellation point */
     note_threads();
     sigfillset(&all); /* no handler of the program's should run on these */
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -176,6 +185,7 @@ static int openmp_team(int threads)
 
 static void run_on_openmp(int size, void (*share)(void *context, int ith), void *context)
 {
+    ATTN_UNCANCELLED; /* LLVM's runtime waits by pthread_cond_wait() */
     /* A smaller team would end the pool's other threads. Where there is no room for others they stay. */
     const int threads = limited && size < pool && !omp_in_parallel() ? pool : size;
     if (!omp_in_parallel())
@@ -190,9 +200,20 @@ static void run_on_openmp(int size, void (*share)(void *context, int ith), void 
     }
 }
 
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+static int all_processors, quota; /* as long as nobody says how many threads OpenMP should have; 0: somebody does */
+
+static void ask_system(void)
+{
+    quota = attn_cpu_quota();
+    all_processors = quota > 0 && !getenv("OMP_NUM_THREADS") ? omp_get_num_procs() : 0;
+}
+
 int attn_openmp_threads(void)
 {
-    return omp_get_max_threads();
+    const int threads = omp_get_max_threads();
+    pthread_once(&asked, ask_system);
+    return threads == all_processors && quota < threads ? quota : threads;
 }
 
 static int most_openmp_threads(void)

@@ -59,7 +59,8 @@ struct attn_team attn_team_of(const attn_executor *own, int threads);
 /** Calls share(context, ith) for ith = 0 to team->size - 1, in any order or at once, and returns when all have. */
 void attn_run_shares(const struct attn_team *team, void (*share)(void *context, int ith), void *context);
 
-/** OpenMP's own setting for the number of threads; 1 without OpenMP. */
+/** OpenMP's own setting for the number of threads, or the process's quota of processors where that is smaller and
+ * nobody has set a number; 1 without OpenMP. */
 int attn_openmp_threads(void);
 
 #endif

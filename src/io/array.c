@@ -11,6 +11,7 @@
  */
 #include "io/array.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,13 +70,12 @@ static attn_status open_member(struct array_file *file, const struct file_spec *
     return status;
 }
 
-static attn_status set_size(struct array_file *file)
+/* What the file holds of it is no smaller, and the parsers have seen that its size is no overflow. */
+static void set_size(struct array_file *file)
 {
-    uint64_t size = 0;
-    if (!array_bytes(file->is.shape, file->is.ndim, array_dtype_size(file->is.dtype), &size) || size > PTRDIFF_MAX)
-        return io_fail(ATTN_SIZE_OVERFLOW, "%s exceeds the address space", file->spec);
-    file->size = size;
-    return ATTN_OK;
+    const bool fits = array_bytes(file->is.shape, file->is.ndim, array_dtype_size(file->is.dtype), &file->size);
+    assert(fits);
+    (void)fits;
 }
 
 static attn_status open_parts(struct array_file *file, const struct file_spec *parts)
@@ -91,7 +91,8 @@ static attn_status open_parts(struct array_file *file, const struct file_spec *p
     if (form == FORM_NPY && parts->name != NULL)
         return io_fail(ATTN_INVALID_FILE, "%s holds one array without a name; expected %s without ':%s'", label,
                        parts->path, parts->name);
-    return set_size(file);
+    set_size(file);
+    return ATTN_OK;
 }
 
 attn_status array_open_member(struct array_file *file, struct container *container, const char *name)
@@ -107,7 +108,7 @@ attn_status array_open_member(struct array_file *file, struct container *contain
         status = take_entry(file, container, name);
     }
     if (status == ATTN_OK)
-        status = set_size(file);
+        set_size(file);
     if (status != ATTN_OK)
         array_close(file);
     return status;

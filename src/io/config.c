@@ -31,6 +31,8 @@ char *config_copy(const char *text)
 
 attn_status config_fail_json(const char *path, const json_error_t *json, int reason)
 {
+    if (*json->text == '\0') /* all that jansson says where memory is short */
+        return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", path);
     if (json_error_code(json) == json_error_cannot_open_file)
         return io_fail(ATTN_INVALID_FILE, "%s: cannot open: %s", path, strerror(reason));
     return io_fail(ATTN_INVALID_FILE, "%s: %s (line %d)", path, json->text, json->line);
@@ -48,7 +50,8 @@ static attn_status read_file(struct config *config, bool *there)
     if (*there)
         return ATTN_OK;
     const int reason = errno;
-    const bool missing = !config->root && json_error_code(&json) == json_error_cannot_open_file && reason == ENOENT;
+    const bool missing = !config->root && *json.text != '\0' && json_error_code(&json) == json_error_cannot_open_file &&
+                         reason == ENOENT;
     if (config->root)
         return io_fail(ATTN_INVALID_FILE, "%s is not a JSON object", config->path);
     return missing ? ATTN_OK : config_fail_json(config->path, &json, reason);

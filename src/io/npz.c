@@ -129,12 +129,9 @@ static attn_status locate(struct npz *npz, const char *name, size_t *index)
 /* Whether an entry is packed in a way that numpy uses, and its size one that its packed bytes can become. */
 static attn_status check_entry(struct npz *npz, size_t index, const char *name, uint64_t *size)
 {
-    zip_stat_t is;
-    const zip_uint64_t wanted = ZIP_STAT_SIZE | ZIP_STAT_COMP_SIZE | ZIP_STAT_COMP_METHOD | ZIP_STAT_ENCRYPTION_METHOD;
+    zip_stat_t is; /* libzip knows all of it of an entry that is read */
     if (zip_stat_index(npz->zip, index, 0, &is) != 0)
         return fail_archive(npz, name, zip_get_error(npz->zip));
-    if ((is.valid & wanted) != wanted)
-        return io_fail(ATTN_INVALID_FILE, "%s: the archive does not say how large array '%s' is", npz->path, name);
     if (is.encryption_method != ZIP_EM_NONE)
         return io_fail(ATTN_INVALID_FILE, "%s: array '%s' is encrypted; expected an archive that is not", npz->path,
                        name);

@@ -34,6 +34,14 @@ static zip_int64_t seek_to(struct sink *sink, void *data, zip_uint64_t length)
     return -1;
 }
 
+static zip_int64_t tell(struct sink *sink)
+{
+    const off_t at = lseek(sink->file->fd, 0, SEEK_CUR);
+    if (at < 0)
+        zip_error_set(&sink->error, ZIP_ER_TELL, errno);
+    return at;
+}
+
 static zip_int64_t write_to(struct sink *sink, const void *data, zip_uint64_t length)
 {
     sink->status = replace_write(sink->file, data, length);
@@ -65,7 +73,7 @@ static zip_int64_t answer(void *state, void *data, zip_uint64_t length, zip_sour
     case ZIP_SOURCE_SEEK_WRITE:
         return seek_to(sink, data, length);
     case ZIP_SOURCE_TELL_WRITE:
-        return lseek(sink->file->fd, 0, SEEK_CUR);
+        return tell(sink);
     default:
         zip_error_set(&sink->error, ZIP_ER_OPNOTSUPP, 0);
         return -1;

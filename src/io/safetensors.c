@@ -173,7 +173,7 @@ static attn_status parse_json(json_t **root, const char *text, size_t length, co
     *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &problem);
     if (*root != NULL)
         return ATTN_OK;
-    if (json_error_code(&problem) == json_error_out_of_memory)
+    if (*problem.text == '\0') /* all that jansson says where memory is short */
         return io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory for the safetensors header", path);
     if (json_error_code(&problem) == json_error_duplicate_key)
         return io_fail(ATTN_INVALID_FILE, "%s: the safetensors header holds a name twice, near its byte %d", path,

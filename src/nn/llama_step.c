@@ -125,11 +125,7 @@ static struct pieces take_pieces(struct nn_arena *arena, const attn_llama *llama
 static attn_status check_positions(const attn_llama *llama, const attn_cache *cache, int64_t tokens)
 {
     const int64_t *positions = attn_cache_positions(cache, NULL);
-    if (!llama->kind.positions || tokens == 0)
-        return ATTN_OK;
-    if (!positions)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "cache has no step; expected one that attn_cache_step() has begun");
-    for (int64_t i = 0; i < tokens; i++)
+    for (int64_t i = 0; llama->kind.positions && i < tokens; i++)
         if (positions[i] < 0 || positions[i] >= llama->kind.num_positions)
             return attn_fail(ATTN_INVALID_ARGUMENT,
                              "token %" PRId64 " of the cache's step has position %" PRId64 "; expected 0 to %" PRId64

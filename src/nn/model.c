@@ -5,6 +5,7 @@
  */
 #include "nn/model.h"
 
+#include "cpu/cancellation.h"
 #include "nn/bert.h"
 #include "nn/check.h"
 #include "nn/llama.h"
@@ -275,6 +276,7 @@ attn_status attn_model_open(attn_model **model_out, const char *path, const attn
 {
     struct stat info;
     struct nn_folder folder = {.path = path};
+    ATTN_UNCANCELLED;
     if (!model_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "model is NULL; expected where to put the model");
     *model_out = NULL;

@@ -7,6 +7,7 @@
  */
 #include "nn/weights_set.h"
 
+#include "cpu/cancellation.h"
 #include "nn/check.h"
 
 #include <inttypes.h>
@@ -70,6 +71,7 @@ static attn_status keep(attn_weights **out, attn_weights *weights, attn_status s
 attn_status attn_weights_open(attn_weights **weights_out, const char *path)
 {
     struct attn_weights *weights;
+    ATTN_UNCANCELLED;
     if (!weights_out)
         return attn_fail(ATTN_INVALID_ARGUMENT, "weights is NULL; expected where to put the set");
     *weights_out = NULL;

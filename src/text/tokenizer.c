@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 
 #include "api/check.h"
+#include "cpu/cancellation.h"
 #include "io/config.h"
 #include "text/added.h"
 #include "text/characters.h"
@@ -154,6 +155,7 @@ attn_status attn_tokenizer_open(attn_tokenizer **tokenizer, const char *path)
 {
     json_error_t error;
     struct stat status;
+    ATTN_UNCANCELLED;
     if (tokenizer == NULL)
         return attn_fail(ATTN_INVALID_ARGUMENT, "tokenizer is NULL; expected where to put the tokenizer");
     *tokenizer = NULL;

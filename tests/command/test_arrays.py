@@ -84,6 +84,7 @@ class Arrays(CommandTest):
         self.fails(1, "z.npz has no array 'q'; it has 2: 'a/q', 'other'", "heatmap", "z.npz:q", "-o", "o.png")
         self.write(none_npz=npz({"README": b"text"}))
         self.fails(1, "none.npz holds no arrays", "heatmap", "none.npz", "-o", "o.png")
+        self.fails(1, "none.npz has no array 'a'; it has none at all", "heatmap", "none.npz:a", "-o", "o.png")
 
     def test_npz_out(self):
         self.attn("run", "-q", "q.npy", "-k", "q.npy", "-v", "q.npy", "-o", "r.npz:out", "--lse", "r.npz:lse",
@@ -146,8 +147,8 @@ class Arrays(CommandTest):
         os.close(theirs)
         os.close(ours)
         self.assertEqual(result.returncode, 2)
-        self.assertEqual(result.stderr, "attn: the output is '-', but standard output is a terminal; expected a pipe or "
-                                        "a file there\n")
+        self.assertEqual(result.stderr.rstrip("\n"), "attn: the output is '-', but standard output is a terminal; expected "
+                                                     "a pipe or a file there")
 
     def test_a_pipeline(self):
         line = f"'{COMMAND}' convert x=q.npy y=q.npy - | '{COMMAND}' run -q -:x -k -:y -v -:x -o - " \
@@ -197,12 +198,23 @@ class Arrays(CommandTest):
         stored = bytearray(npz({"a": self.q}))
         stored[stored.index(b"NUMPY") + 200] ^= 1
         self.bad_npz("CRC", bytes(stored))
-        self.bad_npz("packed by method 12", npz({"a": self.q}, zipfile.ZIP_BZIP2))
+        self.bad_npz("bad.npz: array 'a' is packed by method 12; expected stored (0) or deflated (8), as numpy packs", npz({"a": self.q}, zipfile.ZIP_BZIP2))
         self.bad_npz("packed by method 14", npz({"a": self.q}, zipfile.ZIP_LZMA))
         encrypted = bytearray(npz({"a": self.q}))
         encrypted[encrypted.index(b"PK\1\2") + 8] |= 1
-        self.bad_npz("encrypted", bytes(encrypted))
+        self.bad_npz("bad.npz: array 'a' is encrypted; expected an archive that is not", bytes(encrypted))
         self.bad_npz("its pickle is code", npz({"a": self.q, "archive/data.pkl": b"\x80\x02."}))
+
+    def test_sizes_that_are_not_what_is_packed(self):
+        def claiming(count):
+            """An archive that unpacks to as many numbers as q has, and claims another count in both of its headers."""
+            header = npy_header("<f4", (1, count))
+            content = bytearray(npz({"a.npy": header + self.q.raw()}, zipfile.ZIP_DEFLATED))
+            struct.pack_into("<I", content, content.index(b"PK\1\2") + 24, len(header) + 4 * count)
+            return bytes(content)
+        count = len(self.q.values)
+        self.bad_npz("bad.npz: a ends before the size that the archive claims", claiming(count + 1))
+        self.bad_npz("bad.npz: a.npy goes on after the size that the archive claims", claiming(count - 1))
 
     def test_a_name_twice(self):
         content = npz({"a": self.q, "b": self.q}).replace(b"b.npy", b"a.npy")
@@ -221,7 +233,9 @@ class Arrays(CommandTest):
         content = bytearray(npz({"a.npy": npy_header("<f4", (3, 1 << 28)) + bytes(600)}, zipfile.ZIP_DEFLATED))
         entry = content.index(b"PK\1\2")
         struct.pack_into("<I", content, entry + 24, 3 << 30)
-        self.bad_npz("cannot become so many", bytes(content), **options)
+        (packed,) = struct.unpack_from("<I", content, entry + 20)
+        self.bad_npz(f"bad.npz: array 'a' claims 3221225472 bytes, but the {packed} that it is packed in cannot become so "
+                     "many", bytes(content), **options)
         # The size of the archive is right, that of the array is not.
         self.bad_npz("needs 3221225472 bytes of data, but 600 follow",
                      npz({"a.npy": npy_header("<f4", (3, 1 << 28)) + bytes(600)}), **options)

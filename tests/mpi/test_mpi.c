@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * libattn_mpi's placements, refusals and agreement between ranks. Run on three ranks; what one of them does wrong, all
- * are told, and nothing is written. With the argument single, on one rank: MPI without support of threads.
+ * are told, and nothing is written. With the argument single, on one rank: MPI without support of threads. With bound,
+ * on ranks that mpirun has given some of the processors: threads keep to these.
  */
 #include "attn/mpi.h"
 
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -518,8 +520,26 @@ static int check_single(int argc, char **argv, struct call *c)
     return !right;
 }
 
+/** No rank has more threads than processors. */
+static int check_bound(int argc, char **argv)
+{
+    cpu_set_t allowed;
+    int support;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &support);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    int wrong = sched_getaffinity(0, sizeof allowed, &allowed) != 0;
+    const int processors = CPU_COUNT(&allowed), threads = attn_default_num_threads();
+    printf("rank %d: %d processors, %d threads\n", rank, processors, threads);
+    wrong |= threads < 1 || threads > processors;
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return wrong;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "bound") == 0)
+        return check_bound(argc, argv);
     struct call *c = malloc(sizeof *c);
     attn_mpi_plan *plan = NULL;
     if (argc > 1 && strcmp(argv[1], "single") == 0)

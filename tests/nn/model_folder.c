@@ -59,38 +59,79 @@ void model_folder_remove(const struct model_folder *folder)
     assert_int_equal(rmdir(folder->path), 0);
 }
 
-struct model_folder model_folder_bert(struct memory *m)
+void model_folder_bert_config(const struct model_folder *folder, const char *more)
 {
     char text[512];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"bert\", \"architectures\": [\"BertModel\"], \"num_hidden_layers\": 2,\n"
+             "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
+             "\"max_position_embeddings\": %d, \"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-5%s}\n",
+             D, HEADS, FF, WORDS, PLACES, more);
+    model_folder_text(folder, "config.json", text);
+}
+
+struct model_folder model_folder_bert(struct memory *m)
+{
     struct model_folder folder = model_folder_make();
     struct named *n = named_create(m);
     make_configs();
     add_bert(n, m, "", 2);
     model_folder_weights(&folder, "model.safetensors", n, m);
-    snprintf(text, sizeof text,
-             "{\"model_type\": \"bert\", \"architectures\": [\"BertModel\"], \"num_hidden_layers\": 2,\n"
-             "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
-             "\"max_position_embeddings\": %d, \"hidden_act\": \"gelu\", \"layer_norm_eps\": 1e-5}\n",
-             D, HEADS, FF, WORDS, PLACES);
-    model_folder_text(&folder, "config.json", text);
+    model_folder_bert_config(&folder, "");
     return folder;
+}
+
+void model_folder_llama_config(const struct model_folder *folder, const char *type, const char *architecture,
+                               const char *more)
+{
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"%s\", \"architectures\": [\"%s\"], \"num_hidden_layers\": 2,\n"
+             "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
+             "\"max_position_embeddings\": 40, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000,\n"
+             "\"eos_token_id\": [1, 2], \"tie_word_embeddings\": false%s}\n",
+             type, architecture, D, HEADS, FF, WORDS, more);
+    model_folder_text(folder, "config.json", text);
 }
 
 struct model_folder model_folder_llama(struct memory *m)
 {
-    char text[512];
     struct model_folder folder = model_folder_make();
     struct named *n = named_create(m);
     make_configs();
     add_llama(n, m);
     model_folder_weights(&folder, "model.safetensors", n, m);
-    snprintf(
-        text, sizeof text,
-        "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"num_hidden_layers\": 2,\n"
-        "\"hidden_size\": %d, \"num_attention_heads\": %d, \"intermediate_size\": %d, \"vocab_size\": %d,\n"
-        "\"max_position_embeddings\": 40, \"rms_norm_eps\": 1e-5, \"rope_theta\": 10000, \"eos_token_id\": [1, 2],\n"
-        "\"tie_word_embeddings\": false}\n",
-        D, HEADS, FF, WORDS);
+    model_folder_llama_config(&folder, "llama", "LlamaForCausalLM", "");
+    return folder;
+}
+
+struct model_folder model_folder_gpt2(struct memory *m)
+{
+    /* Matrices lie turned: inputs x outputs. */
+    static const struct {
+        const char *name;
+        int64_t inputs, outputs;
+    } products[] = {{"attn.c_attn", D, 3 * D}, {"attn.c_proj", D, D}, {"mlp.c_fc", D, FF}, {"mlp.c_proj", FF, D}};
+    char text[512];
+    struct model_folder folder = model_folder_make();
+    struct named *n = named_create(m);
+    make_configs();
+    named_add(n, m, ATTN_F32, WORDS, D, 1, 0, "transformer.", "wte.weight");
+    named_add(n, m, ATTN_F32, PLACES, D, 1, 0, "transformer.", "wpe.weight");
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+        snprintf(text, sizeof text, "%s.weight", products[i].name);
+        named_add(n, m, ATTN_F32, products[i].inputs, products[i].outputs, 0.3, 0, "transformer.h.0.", text);
+        snprintf(text, sizeof text, "%s.bias", products[i].name);
+        named_add(n, m, ATTN_F32, 0, products[i].outputs, 0.3, 0, "transformer.h.0.", text);
+    }
+    named_add_norm(n, m, ATTN_NORM_LAYER, D, "transformer.h.0.", "ln_1");
+    named_add_norm(n, m, ATTN_NORM_LAYER, D, "transformer.h.0.", "ln_2");
+    named_add_norm(n, m, ATTN_NORM_LAYER, D, "transformer.", "ln_f");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"n_layer\": 1, \"n_embd\": %d,\n"
+             "\"n_head\": %d, \"n_inner\": %d, \"vocab_size\": %d, \"n_positions\": %d}\n",
+             D, HEADS, FF, WORDS, PLACES);
     model_folder_text(&folder, "config.json", text);
     return folder;
 }

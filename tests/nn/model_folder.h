@@ -17,8 +17,15 @@ struct model_folder {
 struct model_folder model_folder_make(void);
 /** good.bert as a BertModel. */
 struct model_folder model_folder_bert(struct memory *m);
+/** Its config.json with further entries, each with a comma before it. */
+void model_folder_bert_config(const struct model_folder *folder, const char *more);
 /** good.llama as a LlamaForCausalLM with an output matrix of its own. */
 struct model_folder model_folder_llama(struct memory *m);
+/** Its config.json as another of its kind, with further entries, each with a comma before it. */
+void model_folder_llama_config(const struct model_folder *folder, const char *type, const char *architecture,
+                               const char *more);
+/** A GPT2LMHeadModel of one layer and PLACES positions. */
+struct model_folder model_folder_gpt2(struct memory *m);
 /** add_t5() as a T5ForConditionalGeneration. */
 struct model_folder model_folder_t5(struct memory *m, int head);
 /** config.json of it with further entries, each with a comma before it. */

@@ -342,6 +342,12 @@ static void test_refusals(void **state)
     attn_tensor narrow = out;
     narrow.dtype = ATTN_I8;
     REFUSES(m, forward(&l, &p, &narrow, NULL, 0), ATTN_UNSUPPORTED, "out|i8");
+    /* Nothing is read of rows of so many channels. */
+    const int64_t channels = INT64_C(1) << 31;
+    attn_tensor wide_v = attn_btc((float *)((uintptr_t)1 << 40), 1, 7, channels), wide = wide_v;
+    wide.data = (float *)((uintptr_t)1 << 41), wide.shape[2] = 3;
+    REFUSES(m, attn_alignment_forward(l.alignment, &l.q, &l.projected, &wide_v, &wide, NULL, NULL, 0), ATTN_UNSUPPORTED,
+            "v.shape[3] is 2147483648; ATTN_SCORE_ADDITIVE goes up to 2147483647");
     assert_true(attn_alignment_workspace_size(l.alignment, 1, 3, 7, 5, CHANGED(attn_params, p, softcap = 1)) ==
                 SIZE_MAX);
     assert_true(attn_alignment_workspace_size(l.alignment, 1, 3, 7, INT64_MAX / 4, NULL) == SIZE_MAX);

@@ -515,6 +515,19 @@ static void test_wrong_arguments(void **state)
     plain.d_memory = 0;
     REFUSES(m, BACKWARD(&plain, w, x, pass, d, g), ATTN_INVALID_ARGUMENT,
             "pass.cross is set; expected NULL, as this layer has no cross-attention");
+    attn_block_pass alone = *pass;
+    alone.memory = NULL, alone.cross = NULL;
+    REFUSES(m, TRAIN(&plain, w, x, &alone, &out), ATTN_INVALID_ARGUMENT,
+            "weights.cross is set; expected NULL, as this layer has no cross-attention");
+    attn_block_weights one_attention = *w;
+    one_attention.cross = NULL;
+    one_attention.cross_gamma.data = one_attention.cross_beta.data = NULL;
+    REFUSES(m, BACKWARD(&plain, &one_attention, x, &alone, d, g), ATTN_INVALID_ARGUMENT,
+            "gradients.memory is set; expected NULL, as this layer has no cross-attention");
+    attn_tensor endless = *x;
+    endless.shape[2] = INT64_C(1) << 55, endless.stride[2] = 0;
+    REFUSES(m, TRAIN(&plain, &one_attention, &endless, &alone, &out), ATTN_INVALID_ARGUMENT,
+            "x has a shape for which more bytes are kept than can be counted");
     assert_true(attn_block_kept_size(NULL, ATTN_F32, 1, 1, 0) == SIZE_MAX);
     assert_true(attn_block_kept_size(c, ATTN_I8, 1, 1, 0) == SIZE_MAX);
     assert_true(attn_block_kept_size(c, ATTN_F32, INT64_MAX, 2, 2) == SIZE_MAX);

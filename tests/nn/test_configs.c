@@ -62,6 +62,8 @@ static const struct {
      "'layer_types' is chunked_attention for layer 0; expected full_attention or sliding_attention", ATTN_UNSUPPORTED},
     {"gemma2", encoder, "\"eos_token_id\": 1",
      "/config.json: 'head_dim' is missing; expected the channels of a head, which Gemma 2 names", ATTN_UNSUPPORTED},
+    {"gemma2", encoder, "\"head_dim\": 4, \"query_pre_attn_scalar\": \"all\"",
+     "/config.json: 'query_pre_attn_scalar' is 'all'; expected a number", ATTN_INVALID_FILE},
     {"gemma2", encoder, "\"head_dim\": 4, \"query_pre_attn_scalar\": 0",
      "/config.json: 'query_pre_attn_scalar' is 0; expected a positive number", ATTN_UNSUPPORTED},
     {"gemma2", encoder, "\"head_dim\": 4, \"final_logit_softcapping\": -1",

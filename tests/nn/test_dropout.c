@@ -71,6 +71,9 @@ static void test_drop_refuses(void **state)
         REFUSES(m, attn_drop_activations(&dropout, &x, &out, 0), ATTN_INVALID_ARGUMENT,
                 "dropout->p is |; expected 0 or more and less than 1");
     }
+    dropout.p = -0.25f;
+    REFUSES(m, attn_drop_activations(&dropout, &x, &out, 0), ATTN_INVALID_ARGUMENT,
+            "dropout->p is -0.25; expected 0 or more and less than 1");
     nn_end_refusals();
     memory_destroy(m);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models from folders: the bits of models made from the same weights by hand,
- * weights in shards, and every refusal of files and calls. What they compute is
- * compared with Transformers by tests/models/check_folders.py.
+ * Models from folders: the bits of models made from the same weights by hand, and
+ * weights in shards. What they compute is compared with Transformers by
+ * tests/models/check_folders.py.
  */
 #include "model_folder.h"
 #include "small.h"
@@ -434,193 +434,12 @@ static void test_shards(void **state)
     memory_destroy(m);
 }
 
-/* ------------------------------------------------------------------ refusals -- */
-
-static void refuses_folder(const struct model_folder *folder, attn_status status, const char *words)
-{
-    attn_model *model = (attn_model *)(void *)&good;
-    REFUSES(NULL, attn_model_open(&model, folder->path, NULL), status, words);
-    assert_null(model);
-}
-
-static void test_bad_files(void **state)
-{
-    (void)state;
-    struct memory *m = memory_create("folders bad_files", 0);
-    struct model_folder folder = model_folder_make();
-    refuses_folder(&folder, ATTN_INVALID_FILE, " has no config.json; expected a model's folder");
-    write_config(&folder, "{\"model_type\"");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|line 1");
-    write_config(&folder, "[1]");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|not a JSON object");
-    write_config(&folder, "{}");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "/config.json: 'model_type' is missing; expected a text");
-    write_config(&folder, "{\"model_type\": \"rwkv\", \"architectures\": [\"RwkvForCausalLM\"]}");
-    refuses_folder(&folder, ATTN_UNSUPPORTED,
-                   "/config.json: 'model_type' is 'rwkv' (RwkvForCausalLM); expected bert, distilbert, gemma2, gpt2, "
-                   "llama, mistral, mt5, qwen2, qwen3, roberta, t5 or xlm-roberta");
-    write_config(&folder, "{\"model_type\": \"rwkv\\n\"}");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "'rwkv?'");
-    write_config(&folder, "{\"model_type\": \"bert\"}");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "neither|model.safetensors.index.json");
-    model_folder_text(&folder, "pytorch_model.bin", "");
-    refuses_folder(&folder, ATTN_UNSUPPORTED,
-                   " has its weights in pytorch_model.bin; expected model.safetensors, which save_pretrained()");
-    model_folder_drop(&folder, "pytorch_model.bin");
-    model_folder_text(&folder, "q4.gguf", "GGUF");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "q4.gguf");
-    attn_model *model;
-    char path[128];
-    snprintf(path, sizeof path, "%s/q4.gguf", folder.path);
-    REFUSES(NULL, attn_model_open(&model, path, NULL), ATTN_UNSUPPORTED,
-            "/q4.gguf is a file; expected a folder with config.json and model.safetensors");
-    REFUSES(NULL, attn_model_open(&model, "/nonexistent/model", NULL), ATTN_INVALID_FILE, "/nonexistent/model");
-    REFUSES(NULL, attn_model_open(&model, NULL, NULL), ATTN_INVALID_ARGUMENT,
-            "folder is NULL; expected the name of a model's folder");
-    REFUSES(NULL, attn_model_open(NULL, folder.path, NULL), ATTN_INVALID_ARGUMENT,
-            "model is NULL; expected where to put the model");
-    model_folder_remove(&folder);
-
-    /* Weights that do not fit what config.json says, and the other files. */
-    folder = model_folder_bert(m);
-    attn_model_options options = attn_model_options_default();
-    options.pooling = (attn_pooling)7;
-    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT,
-            "options.pooling is 7; expected an attn_pooling");
-    options.pooling = ATTN_POOLING_NONE, options.normalise = 1;
-    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT,
-            "options.normalise is 1; expected 0 without options.pooling");
-    options.normalise = 0, options.activations = (attn_dtype)9;
-    REFUSES(NULL, attn_model_open(&model, folder.path, &options), ATTN_INVALID_ARGUMENT, "options.activations|9");
-    static const struct {
-        const char *name, *text, *words;
-        attn_status status;
-    } files[] = {
-        {"modules.json", "{}", "/modules.json is not a JSON array", ATTN_INVALID_FILE},
-        {"modules.json", "[", "modules.json|line 1", ATTN_INVALID_FILE},
-        {"modules.json", "[{\"type\": \"a.Transformer\"}]",
-         "/modules.json: a module has no 'path'; expected the folder of each", ATTN_INVALID_FILE},
-        {"modules.json", "[{\"type\": \"a.Dense\", \"path\": \"2_Dense\"}]",
-         "/modules.json: a module is Dense; expected one Transformer, one Pooling and Normalize", ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"0\"}]",
-         "/modules.json: the Transformer is in '0'; expected the model's own folder", ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Transformer\", \"path\": \"\"}]",
-         "/modules.json names no Pooling; expected one", ATTN_UNSUPPORTED},
-        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"1\"}]",
-         "/1 has no config.json; expected that of the pooling which modules.json names", ATTN_INVALID_FILE},
-        {"sentence_bert_config.json", "{\"max_seq_length\": 7}",
-         "/sentence_bert_config.json: 'max_seq_length' is 7; expected 1 to 6, the positions of the model",
-         ATTN_INVALID_FILE},
-        {"modules.json", "[{\"type\": \"a.Pooling\", \"path\": \"\"}]",
-         "/config.json names no pooling; expected one of mean, cls, max and lasttoken", ATTN_UNSUPPORTED},
-        {"sentence_bert_config.json", "{\"max_seq_length\": 0}", "'max_seq_length'|0", ATTN_INVALID_FILE},
-        {"generation_config.json", "{\"eos_token_id\": [1, 9]}",
-         "/generation_config.json: 'eos_token_id' is an array of something else; expected ids from 0 to 8",
-         ATTN_INVALID_FILE},
-        {"generation_config.json", "{\"eos_token_id\": \"end\"}", "'eos_token_id'|'end'", ATTN_INVALID_FILE},
-        {"config.json", "{\"model_type\": \"bert\"}", "'num_hidden_layers'|missing", ATTN_INVALID_FILE},
-    };
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        model_folder_text(&folder, files[i].name, files[i].text);
-        refuses_folder(&folder, files[i].status, files[i].words);
-        if (strcmp(files[i].name, "config.json") != 0)
-            model_folder_drop(&folder, files[i].name);
-    }
-    model_folder_remove(&folder);
-    folder = model_folder_bert(m);
-    struct named *n = named_create(m);
-    add_bert(n, m, "", 1);
-    model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_SHAPE_MISMATCH, "model.safetensors|token_type_embeddings");
-    named_remove(n, "", "embeddings.token_type_embeddings.weight");
-    model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_INVALID_ARGUMENT, "model.safetensors|token_type_embeddings");
-    named_add(n, m, ATTN_F32, 2, D, 1, 0, "", "embeddings.token_type_embeddings.weight");
-    named_add(n, m, ATTN_F32, 2, D, 1, 0, "", "embeddings.projection.weight");
-    model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "'embeddings.projection.weight'|attn_model_open");
-    nn_end_refusals();
-    model_folder_remove(&folder);
-    memory_destroy(m);
-}
-
-static void test_bad_calls(void **state)
-{
-    (void)state;
-    struct memory *m = memory_create("folders bad_calls", 0);
-    struct model_folder folders[] = {model_folder_bert(m), model_folder_llama(m)};
-    attn_model *encoder, *decoder;
-    OK(attn_model_open(&encoder, folders[0].path, NULL));
-    OK(attn_model_open(&decoder, folders[1].path, NULL));
-    const attn_tensor hidden = place_dense(m, 1, 1, TOKENS, D), rows = place_dense(m, 1, 1, SEQUENCES, D);
-    const attn_tensor *const states[] = {NULL, &hidden, NULL};
-    attn_model_batch batch = batch_of(NULL);
-    attn_model_outputs outputs = attn_model_outputs_default(), none = attn_model_outputs_default();
-    attn_model_tokens tokens = attn_model_tokens_default();
-    attn_model_info info = attn_model_info_default();
-    attn_cache_config config = attn_cache_config_default();
-    outputs.hidden = &hidden;
-    tokens.ids = ids;
-    REFUSES(m, attn_model_encode(NULL, &batch, &outputs), ATTN_INVALID_ARGUMENT, "model|NULL");
-    REFUSES(m, attn_model_encode(decoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
-            "model is llama; expected an encoder for attn_model_encode()");
-    REFUSES(m, attn_model_encode(encoder, NULL, &outputs), ATTN_INVALID_ARGUMENT,
-            "batch is NULL; expected an attn_model_batch");
-    REFUSES(m, attn_model_encode(encoder, &batch, NULL), ATTN_INVALID_ARGUMENT,
-            "outputs is NULL; expected an attn_model_outputs");
-    REFUSES(m, attn_model_encode(encoder, &batch, &none), ATTN_INVALID_ARGUMENT,
-            "outputs has no tensors; expected at least one");
-    REFUSES(m, attn_model_step(encoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT, "bert|decoder");
-    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
-            "cache is NULL; expected one of attn_cache_create()");
-    REFUSES(m, attn_model_step(decoder, NULL, NULL, &outputs), ATTN_INVALID_ARGUMENT,
-            "tokens is NULL; expected an attn_model_tokens");
-    REFUSES(m, attn_model_cache_config(encoder, &config), ATTN_INVALID_ARGUMENT, "bert|decoder");
-    REFUSES(m, attn_model_describe(NULL, &info), ATTN_INVALID_ARGUMENT, "model|NULL");
-    REFUSES(m, attn_model_describe(encoder, NULL), ATTN_INVALID_ARGUMENT, "info is NULL; expected an attn_model_info");
-    outputs.states = states;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.hidden|outputs.states[1]");
-    outputs.states = NULL;
-    outputs.pooled = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
-            "outputs.pooled is set; expected NULL, as this model, BertModel, has no pooler");
-    REFUSES(m, attn_model_step(decoder, NULL, &tokens, &outputs), ATTN_INVALID_ARGUMENT,
-            "outputs.pooled is set; expected NULL for a decoder");
-    outputs.pooled = NULL, outputs.embeddings = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.embeddings|modules.json");
-    outputs.embeddings = NULL, outputs.logits = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "outputs.logits|classes");
-    outputs.logits = NULL;
-    static const int32_t bad_types[TOKENS] = {0, 1, 0, 2};
-    batch.token_types = bad_types;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "types[3]|2");
-    batch.token_types = NULL, batch.num_threads = -1;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "num_threads|-1");
-    batch.num_threads = 0, batch.offsets = NULL;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT, "offsets|NULL");
-    nn_end_refusals();
-    attn_model_close(encoder);
-    attn_model_options options = attn_model_options_default();
-    options.pooling = ATTN_POOLING_FIRST;
-    OK(attn_model_open(&encoder, folders[0].path, &options));
-    batch.offsets = offsets;
-    outputs.embeddings = &rows;
-    REFUSES(m, attn_model_encode(encoder, &batch, &outputs), ATTN_INVALID_ARGUMENT,
-            "batch.offsets has no tokens for sequence 1; expected some, as outputs.embeddings is made of one of them");
-    nn_end_refusals();
-    attn_model_close(encoder);
-    attn_model_close(decoder);
-    model_folder_remove(&folders[0]);
-    model_folder_remove(&folders[1]);
-    memory_destroy(m);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_encoder), cmocka_unit_test(test_pooling),   cmocka_unit_test(test_token_heads),
-        cmocka_unit_test(test_decoder), cmocka_unit_test(test_windows),   cmocka_unit_test(test_index),
-        cmocka_unit_test(test_shards),  cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_calls),
+        cmocka_unit_test(test_encoder), cmocka_unit_test(test_pooling), cmocka_unit_test(test_token_heads),
+        cmocka_unit_test(test_decoder), cmocka_unit_test(test_windows), cmocka_unit_test(test_index),
+        cmocka_unit_test(test_shards),
     };
     guard_catch_faults();
     make_configs();

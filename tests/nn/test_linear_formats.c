@@ -6,41 +6,10 @@
  * wrong arguments. On every instruction set that this processor runs, whatever
  * the environment allows.
  */
+#include "linear_sets.h"
 #include "memory.h"
 
 enum { CASES = 500, MAX_PARTS = 2 };
-
-/** Sets of kernels that have products of their own; those of other processors are left out. */
-static const char *sets[16];
-static int num_sets;
-
-static void find_sets(void)
-{
-    static const char *const names[] = {"scalar",
-                                        "avx2",
-                                        "avx2_int8",
-                                        "avx512",
-                                        "avx512_int8",
-                                        "avx512_bf16",
-                                        "amx_bf16",
-                                        "amx_int8",
-                                        "emulated_amx_bf16",
-                                        "emulated_amx_int8",
-                                        "neon",
-                                        "neon_int8"};
-    const float one = 1;
-    const attn_tensor w = attn_matrix(&one, 1, 1);
-    sets[num_sets++] = NULL;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        attn_linear *linear;
-        attn_linear_format format = attn_linear_format_default();
-        format.isa = names[i];
-        if (attn_linear_quantize(&linear, &format, 1, &w, NULL) == ATTN_OK)
-            sets[num_sets++] = names[i];
-        attn_linear_destroy(linear);
-    }
-    assert_true(num_sets >= 2);
-}
 
 struct layer {
     attn_linear_format format;
@@ -531,6 +500,11 @@ static void test_refuses(void **state)
     QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.group is 32; expected 0 with weights in bf16",
                      .weights = ATTN_WEIGHTS_BF16, .group = 32);
     QUANTIZE_REFUSES(ATTN_INVALID_ARGUMENT, "format.isa is 'sse9'; expected NULL or one of scalar", .isa = "sse9");
+    for (int i = 0; i < num_missing; i++) {
+        char words[100];
+        snprintf(words, sizeof words, "format.isa is %s, which this processor does not have", missing[i]);
+        QUANTIZE_REFUSES(ATTN_UNSUPPORTED, words, .isa = missing[i]);
+    }
     QUANTIZE_REFUSES(ATTN_UNSUPPORTED, "format.multiply is int8|f32 or bf16|in bf16", .weights = ATTN_WEIGHTS_BF16,
                      .multiply = ATTN_MULTIPLY_INT8);
     QUANTIZE_REFUSES(ATTN_UNSUPPORTED, "format.multiply is int8|as given", .multiply = ATTN_MULTIPLY_INT8);
@@ -554,6 +528,10 @@ static void test_refuses(void **state)
         .struct_size = sizeof f, .weights = ATTN_WEIGHTS_INT8, .multiply = ATTN_MULTIPLY_INT8};
     REFUSES(m, attn_linear_quantize(&linear, &f, 1, &wide, NULL), ATTN_UNSUPPORTED,
             "weights[0].shape[3] is 131073; expected at most 131072");
+    attn_tensor endless = wide;
+    endless.shape[2] = 1, endless.shape[3] = INT64_C(1) << 60, endless.stride[3] = 0;
+    REFUSES(m, attn_linear_create(&linear, 1, &endless, NULL), ATTN_SIZE_OVERFLOW,
+            "the packed weights would exceed 2^63 bytes");
     nn_end_refusals();
     memory_destroy(m);
 }

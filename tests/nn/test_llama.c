@@ -240,10 +240,10 @@ static void test_llama_steps_refuse(void **state)
     OK(attn_cache_step(cache, 1, &id, &two, NULL));
     OK(attn_cache_step(narrow, 1, &id_of_other, &two, NULL));
     const attn_tensor logits = place_dense(m, 1, 1, 2, VOCABULARY);
-    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "ids[1] is 41",
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "ids[1] is 41; expected 0 to 40, the tokens known",
                  attn_llama_step(l.llama, cache, ids, NULL, 0, NULL, &logits, 0));
     const int32_t good[2] = {3, 4};
-    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "rows[1] is 2; expected 0 to 1",
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "rows[1] is 2; expected 0 to 1, a token of the step",
                  attn_llama_step(l.llama, cache, good, NULL, 2, rows, &logits, 0));
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "num_rows is -1; expected 0 or more",
                  attn_llama_step(l.llama, cache, good, NULL, -1, rows, &logits, 0));

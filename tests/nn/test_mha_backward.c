@@ -409,7 +409,8 @@ static void test_wrong_arguments(void **state)
     REFUSES(m, BACKWARD(c, w, x, memory, NULL, d, CHANGED(attn_mha_gradients, *g, options = &options)),
             ATTN_INVALID_ARGUMENT, "alibi_slopes");
     if (l.d_model == l.d_memory)
-        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT, "gradients.memory is set");
+        REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT,
+                "gradients.memory is set without memory; expected NULL");
     else
         REFUSES(m, BACKWARD(c, w, x, NULL, NULL, d, g), ATTN_INVALID_ARGUMENT,
                 "memory is NULL; expected a tensor of |channels, as keys are not made from x");

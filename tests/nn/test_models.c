@@ -265,6 +265,13 @@ static void test_bert_refuses(void **state)
     REFUSES(m, RUN(2, offsets, CHANGED(attn_tensor, hidden, dtype = ATTN_I8)), ATTN_UNSUPPORTED, "hidden|i8");
     REFUSES(m, attn_bert_forward(b.bert, 2, offsets, NULL, &hidden, NULL, 0, NULL, 0), ATTN_INVALID_ARGUMENT,
             "ids|NULL");
+    const attn_tensor weights = place_dense(m, 1, good.heads, 9, 9),
+                      wrong = *CHANGED(attn_tensor, weights, shape[3] = 8),
+                      *const of_layers[] = {&wrong, &weights, NULL};
+    attn_bert_outputs outputs = attn_bert_outputs_default();
+    outputs.weights = of_layers;
+    REFUSES(m, attn_bert_forward(b.bert, 2, offsets, ids, &hidden, &outputs, 0, NULL, 0), ATTN_SHAPE_MISMATCH,
+            "outputs.weights[0].shape[3] is 8; expected 9, as the weights are 1 x heads x tokens x tokens");
     ids[3] = 50;
     REFUSES(m, RUN(2, offsets, &hidden), ATTN_INVALID_ARGUMENT, "ids[3]|50|49");
     ids[3] = -2;

@@ -319,6 +319,11 @@ static void test_lstm_load(void **state)
                 assert_null(lstm);
                 attn_weights_destroy(w);
             }
+        named_add(named, m, ATTN_F32, 3, HIDDEN, 1, 0, "rnn.", "weight_hr_l0");
+        w = named_weights(named);
+        REFUSES(NULL, attn_lstm_load(&lstm, &c, w, "rnn."), ATTN_UNSUPPORTED,
+                "weights has rnn.weight_hr_l0; an LSTM with proj_size is not supported");
+        attn_weights_destroy(w);
         memory_destroy(m);
     }
     nn_end_refusals();

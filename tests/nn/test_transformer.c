@@ -364,6 +364,12 @@ static void test_transformer_refuses(void **state)
     REFUSES(m, SCORE(&states, too_long, 4, &logits), ATTN_INVALID_ARGUMENT, "lengths[1]|6|5");
     REFUSES(m, SCORE(&states, lengths, 5, &logits), ANY_ERROR, "4|5");
     REFUSES(m, SCORE(&states, lengths, 21, &logits), ATTN_INVALID_ARGUMENT, "tokens|21|20");
+    const attn_tensor weights = place_dense(m, 2, good.heads, 4, 5);
+    REFUSES(m,
+            attn_transformer_score(t.model, &states, lengths, 4, ids, &logits,
+                                   CHANGED(attn_tensor, weights, shape[3] = 4), 0),
+            ATTN_SHAPE_MISMATCH,
+            "weights.shape[3] is 4; expected 5, as the weights are batch x heads x tokens x tokens of memory");
     ids[6] = 9;
     REFUSES(m, SCORE(&states, lengths, 4, &logits), ATTN_INVALID_ARGUMENT, "ids[6]|9|8");
     attn_hypothesis best[2] = {{-7, found[0], 0}, {-7, found[1], 0}};

@@ -161,6 +161,10 @@ static void test_bad_files(void **state)
     refuses_file(write_header("{" ENTRY("a.b", "F32", "2", 0, 8) "," ENTRY("a.b", "F32", "2", 8, 16) "}", 16), "twice");
     refuses_file(write_header("{\"a.b\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8), "a.b");
     refuses_file(write_header("{\"a.b\":{\"shape\":[2],\"data_offsets\":[0,8]}}", 8), "a.b");
+    /* Files of the kernel have a size and cannot be mapped. */
+    static const char of_kernel[] = "/sys/devices/system/cpu/online";
+    if (access(of_kernel, R_OK) == 0)
+        refuses_file(of_kernel, "/sys/devices/system/cpu/online: cannot map the file: ");
     REFUSES(NULL, attn_weights_open(NULL, "/tmp/x"), ATTN_INVALID_ARGUMENT,
             "weights is NULL; expected where to put the set");
     w = (attn_weights *)(void *)path;

@@ -3,10 +3,12 @@
  */
 #include "tokenizer_files.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 
 #include "failing_memory.h"
 #include "sentences.h"
+#include "text/vocabulary.h"
 #include "whole_files.h"
 
 /* What the library says where memory is short. */
@@ -55,6 +57,37 @@ static void test_reading(void **state)
         }
         assert_true(count > 10);
     }
+}
+
+static int allocations_left;
+
+static void *allocate_few(size_t size)
+{
+    return allocations_left-- > 0 ? malloc(size) : NULL;
+}
+
+/* The same of jansson's. Without room for a text it takes what is there for bad JSON. */
+static void test_parsing(void **state)
+{
+    static const char json[] = "{\"model\":{\"type\":\"WordLevel\",\"unk_token\":\"?\",\"vocab\":{\"?\":0}}}";
+    attn_tokenizer *t = NULL;
+    int missing = 0, n = 0;
+    (void)state;
+    for (; t == NULL && n < 200; n++) {
+        allocations_left = n;
+        json_set_alloc_funcs(allocate_few, free);
+        const attn_status status = attn_tokenizer_parse(&t, json, strlen(json), "t.json");
+        json_set_alloc_funcs(malloc, free);
+        if (status == ATTN_OUT_OF_MEMORY) {
+            missing++;
+            assert_string_equal(attn_last_error(), "t.json: out of memory");
+        } else if (status != ATTN_OK) {
+            assert_int_equal(status, ATTN_INVALID_FILE);
+            assert_says(attn_last_error(), " (line 1)");
+        }
+    }
+    attn_tokenizer_close(t);
+    assert_true(n > 5 && n < 200 && missing > 3);
 }
 
 static void test_encoding(void **state)
@@ -107,6 +140,18 @@ static void test_decoding(void **state)
     }
 }
 
+/* More tokens than a vocabulary may have are refused before memory is asked for. */
+static void test_many_tokens(void **state)
+{
+    struct vocabulary v = {0};
+    (void)state;
+    arm(1);
+    assert_int_equal(vocabulary_reserve(&v, (1 << 24) + 1, 1, "t.json"), ATTN_INVALID_FILE);
+    assert_false(disarm());
+    assert_string_equal(attn_last_error(), "t.json has 16777217 tokens; expected at most 16777216");
+    assert_null(v.tokens);
+}
+
 static void test_sentences(void **state)
 {
     (void)state;
@@ -115,7 +160,8 @@ static void test_sentences(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reading), cmocka_unit_test(test_encoding),
-                                       cmocka_unit_test(test_decoding), cmocka_unit_test(test_sentences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reading),     cmocka_unit_test(test_parsing),
+                                       cmocka_unit_test(test_encoding),    cmocka_unit_test(test_decoding),
+                                       cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_sentences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -88,6 +88,7 @@ static void test_unigram(void **state)
     t = open_text("{'model':{'type':'Unigram','unk_id':null,'vocab':[['a',-1]]}}");
     expect_tokens(t, "aa", NULL, "a|a");
     assert_int_equal(attn_tokenizer_encode(t, "ax", 2, NULL, &encoding), ATTN_UNSUPPORTED);
+    assert_string_equal(attn_last_error(), "the text has a character that is in no token; the tokenizer has no unk_id");
     assert_int_equal(encoding.count, 0);
     attn_encoding_free(&encoding);
     attn_tokenizer_close(t);
@@ -149,8 +150,6 @@ static void test_truncation(void **state)
     o.max_tokens = 1;
     assert_int_equal(attn_tokenizer_encode(t, "a", 1, &o, &e), ATTN_INVALID_ARGUMENT);
     assert_says(attn_last_error(), "options.max_tokens is 1; expected at least 2");
-    o.max_tokens = -1;
-    assert_int_equal(attn_tokenizer_encode(t, "a", 1, &o, &e), ATTN_INVALID_ARGUMENT);
     /* Calls append, and say whether they have left something off. */
     assert_int_equal(attn_tokenizer_encode(t, "a b c", 5, NULL, &e), ATTN_OK);
     assert_true(e.truncated && e.count == 4);
@@ -165,6 +164,8 @@ static void test_truncation(void **state)
     t = open_text("{'truncation':{'max_length':3,'strategy':'OnlySecond','direction':'Right'}," WORDS "}");
     expect_pair(t, "a b", "c d", NULL, "a|b|c", "001");
     assert_int_equal(attn_tokenizer_encode_pair(t, "a b c", 5, "d", 1, NULL, &e), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "the texts have 3 and 1 tokens, of which the file's truncation leaves off "
+                                           "those of one; expected at most 3");
     /* The limit of a call leaves off the longer one's. */
     o.max_tokens = 3;
     expect_pair(t, "a b c", "d", &o, "a|b|d", "001");
@@ -236,7 +237,6 @@ static void test_decode_sizes(void **state)
     assert_string_equal(attn_last_error(), "ids is NULL; expected 1 of them");
     assert_int_equal(attn_tokenizer_decode(t, ids, -2, 0, NULL, 0, &length), ATTN_INVALID_ARGUMENT);
     assert_string_equal(attn_last_error(), "count is -2; expected 0 or more ids");
-    assert_int_equal(attn_tokenizer_decode(t, ids, 2, 0, NULL, 1, &length), ATTN_INVALID_ARGUMENT);
     assert_int_equal(attn_tokenizer_decode(t, ids, 2, 0, NULL, 0, NULL), ATTN_INVALID_ARGUMENT);
     attn_tokenizer_close(t);
 }

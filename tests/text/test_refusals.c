@@ -14,7 +14,7 @@ static const struct {
     {"{'model':", ATTN_INVALID_FILE, " (line 1)"},
     {"{}", ATTN_INVALID_FILE, "t.json: model is missing; expected an object"},
     {"{" MODEL ",'extra':1}", ATTN_UNSUPPORTED, "extra is 1; expected no entry of this name"},
-    {"{" MODEL ",'version':'2.0'}", ATTN_UNSUPPORTED, "version is '2.0'"},
+    {"{" MODEL ",'version':'2.0'}", ATTN_UNSUPPORTED, "t.json: version is '2.0'; expected 1.0"},
     {"{'model':{'type':'Other'}}", ATTN_UNSUPPORTED, "model.type is 'Other'"},
     {"{'model':{'type':'WordLevel','unk_token':'x','vocab':{'?':0}}}", ATTN_INVALID_FILE,
      "t.json: model.unk_token is 'x'; expected a token of the vocabulary"},
@@ -70,6 +70,28 @@ static const struct {
      "t.json: added_tokens[0].id is missing; expected a whole number"},
     {"{'added_tokens':[{'id':2147483647,'content':'a'}]," MODEL "}", ATTN_INVALID_FILE,
      "added_tokens[0].id is 2147483647"},
+    {"{'post_processor':{'type':'TemplateProcessing','single':[{'Sequence':{'id':'B'}}]}," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: post_processor.single[0].Sequence.id is 'B'; expected A"},
+    {"{'post_processor':{'type':'TemplateProcessing','pair':[{'Sequence':{'id':'C'}}]}," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: post_processor.pair[0].Sequence.id is 'C'; expected A or B"},
+    {"{'post_processor':{'type':'TemplateProcessing','single':[{'SpecialToken':{'id':'x'}}],"
+     "'special_tokens':{'x':{'ids':[0,-1]}}}," MODEL "}",
+     ATTN_INVALID_FILE, "t.json: post_processor.special_tokens.x.ids[1] is -1; expected the id of a token"},
+    {"{'post_processor':{'type':'Sequence','processors':[{'type':'TemplateProcessing'},{'type':'BertProcessing'}]}"
+     "," MODEL "}",
+     ATTN_UNSUPPORTED,
+     "t.json: post_processor.processors[1].type is 'BertProcessing'; expected only one step that adds tokens"},
+    {"{'pre_tokenizer':{'type':'Metaspace','replacement':'a','prepend_scheme':'last'}," MODEL "}", ATTN_UNSUPPORTED,
+     "t.json: pre_tokenizer.prepend_scheme is 'last'; expected always, first or never"},
+    {"{'decoder':{'type':'WordPiece','prefix':1}," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: decoder.prefix is 1; expected a text"},
+    {"{'decoder':{'type':'Replace','pattern':{'String':'a'}}," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: decoder.content is missing; expected a text"},
+    {"{'added_tokens':[{'id':0}]," MODEL "}", ATTN_INVALID_FILE,
+     "t.json: added_tokens[0].content is missing; expected a text"},
+    {"{'decoder':{'type':'WordPiece','prefix':'#\\u0000'}," MODEL "}", ATTN_UNSUPPORTED,
+     "t.json: decoder.prefix is '#'; expected a text without NUL"},
+    {"{'added_tokens':{}," MODEL "}", ATTN_INVALID_FILE, "t.json: added_tokens is an object; expected a list"},
     {"{'added_tokens':[{'id':1,'content':'?'}]," MODEL "}", ATTN_INVALID_FILE,
      "t.json: added_tokens[0].id is 1; expected 0, which '?' has in model.vocab"},
     {"{'added_tokens':[{'id':0,'content':'b'}]," MODEL "}", ATTN_INVALID_FILE,
@@ -88,6 +110,45 @@ static void test_files(void **state)
         assert_says(attn_last_error(), refused[i].says);
         if (status != refused[i].status)
             fail_msg("%s: status %d", refused[i].file, (int)status);
+    }
+}
+
+/* Expressions, as JSON has them. */
+static const struct {
+    const char *expression;
+    attn_status status;
+    const char *says;
+} expressions[] = {
+    {"[a[b]]", ATTN_UNSUPPORTED, "'[a[b]]'; expected an expression without a class in a class (at its byte 2)"},
+    {"[a&&b]", ATTN_UNSUPPORTED, "'[a&&b]'; expected an expression without && in brackets (at its byte 2)"},
+    {"a{2}+", ATTN_UNSUPPORTED, "'a{2}+'; expected an expression without a repetition of a repetition (at its byte 3)"},
+    {"(*ACCEPT)", ATTN_UNSUPPORTED, "'(*ACCEPT)'; expected an expression without (* (at its byte 0)"},
+    {"\\\\R", ATTN_UNSUPPORTED, "'\\R'; expected an expression without a rare escape sequence (at its byte 0)"},
+    {"\\\\j", ATTN_UNSUPPORTED, "'\\j'; expected an expression without an unknown escape sequence (at its byte 0)"},
+    {"[\\\\W]", ATTN_UNSUPPORTED, "'[\\W]'; expected an expression without \\W in a class (at its byte 1)"},
+    {"[\\\\H]", ATTN_UNSUPPORTED, "'[\\H]'; expected an expression without \\H in a class (at its byte 1)"},
+    {"[\\\\b]", ATTN_UNSUPPORTED, "'[\\b]'; expected an expression without \\b in a class (at its byte 1)"},
+    {"[]a]", ATTN_UNSUPPORTED, "'[]a]'; expected an expression without ] at the beginning of a class (at its byte 1)"},
+    {"(?m).", ATTN_UNSUPPORTED, "'(?m).'; expected an expression without flags other than (?i) (at its byte 0)"},
+    {"[[:alpha:]]", ATTN_UNSUPPORTED,
+     "'[[:alpha:]]'; expected an expression without such a class in colons (at its "
+     "byte 1)"},
+    {"\\\\uffxx", ATTN_UNSUPPORTED,
+     "'\\uffxx'; expected an expression without \\u but with four digits (at its byte 0)"},
+    {"a(", ATTN_INVALID_FILE, "'a('; expected a regular expression: missing closing parenthesis"},
+    {"\\\\", ATTN_INVALID_FILE, "'\\'; expected a regular expression: "},
+};
+
+static void test_expressions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof expressions / sizeof *expressions; i++) {
+        char file[300], sentence[300];
+        snprintf(file, sizeof file, "{'normalizer':{'type':'Replace','pattern':{'Regex':'%s'},'content':''}," MODEL "}",
+                 expressions[i].expression);
+        snprintf(sentence, sizeof sentence, "t.json: normalizer.pattern.Regex is %s", expressions[i].says);
+        assert_int_equal(refuse_text(file), expressions[i].status);
+        assert_says(attn_last_error(), sentence);
     }
 }
 
@@ -129,24 +190,39 @@ static void test_slow_expression(void **state)
     attn_tokenizer_close(t);
 }
 
+static void expect_argument(attn_status status, const char *says)
+{
+    assert_int_equal(status, ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), says);
+}
+
 static void test_arguments(void **state)
 {
     attn_tokenizer *t = open_text("{" MODEL "}"), *other;
     attn_encoding e = attn_encoding_default();
     attn_encode_options o = attn_encode_options_default();
+    const int32_t id = 0;
+    size_t length;
     (void)state;
-    assert_int_equal(attn_tokenizer_parse(NULL, "{}", 2, "t"), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_parse(&other, NULL, 2, "t"), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_parse(&other, "{}", 2, NULL), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_open(NULL, "t"), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_open(&other, NULL), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_encode(NULL, "", 0, NULL, &e), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_encode(t, NULL, 1, NULL, &e), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_encode(t, "", ((size_t)1 << 29) + 1, NULL, &e), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_encode(t, "", 0, NULL, NULL), ATTN_INVALID_ARGUMENT);
-    assert_int_equal(attn_tokenizer_encode_pair(t, "", 0, NULL, 1, NULL, &e), ATTN_INVALID_ARGUMENT);
+    expect_argument(attn_tokenizer_parse(NULL, "{}", 2, "t"), "tokenizer is NULL; expected where to put the tokenizer");
+    expect_argument(attn_tokenizer_parse(&other, NULL, 2, "t"), "json is NULL; expected a text");
+    expect_argument(attn_tokenizer_parse(&other, "{}", 2, NULL), "name is NULL; expected a text");
+    expect_argument(attn_tokenizer_open(NULL, "t"), "tokenizer is NULL; expected where to put the tokenizer");
+    expect_argument(attn_tokenizer_open(&other, NULL), "path is NULL; expected a tokenizer.json or its folder");
+    expect_argument(attn_tokenizer_encode(NULL, "", 0, NULL, &e), "tokenizer is NULL; expected a tokenizer");
+    expect_argument(attn_tokenizer_encode(t, NULL, 1, NULL, &e), "text is NULL; expected 1 bytes");
+    expect_argument(attn_tokenizer_encode(t, "", ((size_t)1 << 29) + 1, NULL, &e),
+                    "text has 536870913 bytes; expected at most 536870912");
+    expect_argument(attn_tokenizer_encode(t, "", 0, NULL, NULL),
+                    "encoding is NULL; expected one of attn_encoding_default()");
+    expect_argument(attn_tokenizer_encode(t, "", 0, NULL, &(attn_encoding){0}),
+                    "encoding is without a size; expected one of attn_encoding_default()");
+    expect_argument(attn_tokenizer_encode_pair(t, "", 0, NULL, 1, NULL, &e), "second is NULL; expected 1 bytes");
+    o.max_tokens = -1;
+    expect_argument(attn_tokenizer_encode(t, "", 0, &o, &e), "options.max_tokens is -1; expected 0 or more");
     o.struct_size = 1;
     assert_int_equal(attn_tokenizer_encode(t, "", 0, &o, &e), ATTN_INVALID_ARGUMENT);
+    expect_argument(attn_tokenizer_decode(t, &id, 1, 0, NULL, 1, &length), "text is NULL; expected room for 1 bytes");
     assert_int_equal(attn_tokenizer_encode(t, NULL, 0, NULL, &e), ATTN_OK);
     assert_int_equal(e.count, 0);
     attn_tokenizer_close(t);
@@ -154,7 +230,8 @@ static void test_arguments(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_deep),
-                                       cmocka_unit_test(test_slow_expression), cmocka_unit_test(test_arguments)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_files), cmocka_unit_test(test_expressions),
+                                       cmocka_unit_test(test_deep), cmocka_unit_test(test_slow_expression),
+                                       cmocka_unit_test(test_arguments)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,8 @@ static int leave(void **state)
                                         "m.safetensors",
                                         "p.npy",
                                         "x.npy.gz",
+                                        "o.npz",
+                                        "x.npz",
                                         "x.gguf",
                                         "x.h5",
                                         "model.onnx",
@@ -89,6 +91,16 @@ static void moves_what_is_not_aligned(void **state)
     assert_memory_equal(f.data, &value, sizeof value);
     array_free(&f);
     array_free(&b);
+}
+
+static void allocates_what_fits(void **state)
+{
+    (void)state;
+    const struct array_shape is = {.dtype = ARRAY_F32, .ndim = 2, .shape = {INT64_C(1) << 40, INT64_C(1) << 40}};
+    struct array array;
+    assert_int_equal(array_allocate(&array, "numbers", &is), ATTN_SIZE_OVERFLOW);
+    assert_string_equal(attn_last_error(), "numbers of shape (1099511627776, 1099511627776) exceeds the address space");
+    assert_null(array.data);
 }
 
 static void keeps_the_mapping_of_a_replaced_file(void **state)
@@ -162,9 +174,17 @@ static void names_arrays(void **state)
         assert_says(attn_last_error(), ":NAME, one of 3: ");
         snprintf(spec, sizeof spec, "%s:", files[f]);
         assert_int_equal(array_load(&read, spec), ATTN_INVALID_ARGUMENT);
-        assert_says(attn_last_error(), "empty tensor name");
+        char sentence[200];
+        snprintf(sentence, sizeof sentence, "%s has an empty tensor name; expected %sNAME", spec, spec);
+        assert_string_equal(attn_last_error(), sentence);
     }
     assert_int_equal(array_load(&read, ""), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(),
+                        "the file name is empty; expected FILE.npy, FILE.npz:NAME or FILE.safetensors:NAME");
+    put_array("x.npy", &array);
+    assert_int_equal(rename("x.npy", "x.npz"), 0);
+    assert_int_equal(array_load(&read, "x.npz:n"), ATTN_INVALID_FILE);
+    assert_string_equal(attn_last_error(), "x.npz holds one array without a name; expected x.npz without ':n'");
     put_array("x.npy", &array);
     struct array_names none;
     assert_int_equal(array_names_open(&none, "x.npy"), ATTN_INVALID_ARGUMENT);
@@ -279,16 +299,95 @@ static void survives_failing_allocations(void **state)
     array_free(&array);
 }
 
+/* A pipe of more bytes than are read at first. */
+static void reads_a_pipe_with_failing_allocations(void **state)
+{
+    (void)state;
+    static struct sentences of_pipes[] = {
+        {.words = "/proc/self/fd/|: out of memory"},
+        {.words = "/proc/self/fd/|: out of memory after 64 bytes"},
+        {.words = "/proc/self/fd/|: out of memory after 128 bytes"},
+        {0},
+    };
+    struct array array = numbers(), read_array;
+    unsigned char bytes[4096];
+    put_array("x.npy", &array);
+    FILE *file = fopen("x.npy", "rb");
+    assert_non_null(file);
+    const size_t size = fread(bytes, 1, sizeof bytes, file);
+    fclose(file);
+    attn_status status = ATTN_OUT_OF_MEMORY;
+    for (int n = 1; status != ATTN_OK && n < 100; n++) {
+        int ends[2];
+        char name[64];
+        assert_int_equal(pipe(ends), 0);
+        assert_int_equal(write(ends[1], bytes, size), size);
+        close(ends[1]);
+        snprintf(name, sizeof name, "/proc/self/fd/%d", ends[0]);
+        allocations.made = 0;
+        allocations.fails_at = n;
+        status = array_load(&read_array, name);
+        allocations.fails_at = 0;
+        close(ends[0]);
+        if (status != ATTN_OK) {
+            assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+            sentences_meet(of_pipes, attn_last_error());
+        }
+    }
+    assert_int_equal(status, ATTN_OK);
+    assert_memory_equal(read_array.data, array.data, array.size);
+    sentences_end(of_pipes);
+    array_free(&read_array);
+    array_free(&array);
+}
+
+/* Nothing is written where an allocation of this code fails. */
+static void writes_with_failing_allocations(void **state)
+{
+    (void)state;
+    static struct sentences of_outputs[] = {
+        {.words = "out of memory for 8 outputs"},
+        {.words = "out of memory for 1 outputs"},
+        {.words = "/o.npz: out of memory"},
+        {.words = "/o.npz: cannot begin a zip archive: out of memory"},
+        {0},
+    };
+    struct array array = numbers();
+    attn_status status = ATTN_OUT_OF_MEMORY;
+    for (int n = 1; status != ATTN_OK && n < 100; n++) {
+        struct output_set set = {.count = 0};
+        assert_int_equal(access("o.npz", F_OK), -1);
+        allocations.made = 0;
+        allocations.fails_at = n;
+        status = output_add(&set, "-o", "o.npz:n", &array);
+        if (status == ATTN_OK)
+            status = output_write(&set);
+        allocations.fails_at = 0;
+        output_free(&set);
+        if (status != ATTN_OK) {
+            assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+            sentences_meet(of_outputs, attn_last_error());
+        }
+    }
+    assert_int_equal(status, ATTN_OK);
+    assert_int_equal(access("o.npz", F_OK), 0);
+    sentences_end(of_outputs);
+    array_free(&array);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(moves_what_is_not_aligned),
+        cmocka_unit_test(allocates_what_fits),
         cmocka_unit_test(keeps_the_mapping_of_a_replaced_file),
         cmocka_unit_test(reads_parts),
         cmocka_unit_test(names_arrays),
         cmocka_unit_test(reads_pipes),
         cmocka_unit_test(says_what_to_do_with_other_files),
         cmocka_unit_test(survives_failing_allocations),
+        cmocka_unit_test(reads_a_pipe_with_failing_allocations),
+        cmocka_unit_test(writes_with_failing_allocations),
     };
     return cmocka_run_group_tests_name("arrays", tests, enter, leave);
 }

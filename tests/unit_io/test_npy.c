@@ -163,12 +163,14 @@ static void refuses_bad_headers(void **state)
         {"{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", 24, "Python objects"},
         {"{'descr': '=f4', 'fortran_order': False, 'shape': (3,)}", 12, "not read"},
         {"{'descr': '|f4', 'fortran_order': False, 'shape': (3,)}", 12, "not read"},
-        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", 12, "structured"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", 12,
+         "x.npy: the dtype is structured; expected float32, float64, float16, bfloat16, bool, int32 or int64"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", 23, "truncated"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", 0, "truncated"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}", 25, "1 bytes stand after"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (8589934592,)}", 0, "needs 34359738368 bytes"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", 0, "overflows"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", 0,
+         "x.npy: the shape (4294967296, 4294967296) overflows: its size in bytes exceeds 63 bits"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4294967296, 4294967296)}", 0, "overflows"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (2305843009213693952,)}", 0, "overflows"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", 0,
@@ -251,6 +253,19 @@ static void refuses_every_truncation(void **state)
             fail_msg("%zu of %zu bytes were accepted", f.size, whole);
     }
     assert_int_equal(parse(&f, &header), ATTN_OK);
+    static const struct {
+        int major;
+        size_t size;
+    } preambles[] = {{1, 9}, {2, 9}, {2, 11}, {3, 10}};
+    for (size_t i = 0; i < sizeof preambles / sizeof preambles[0]; i++) {
+        char sentence[100];
+        f = make(preambles[i].major, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", 4);
+        f.size = preambles[i].size;
+        assert_int_equal(parse(&f, &header), ATTN_INVALID_FILE);
+        snprintf(sentence, sizeof sentence,
+                 "x.npy: the .npy file is truncated: it ends after %zu bytes, inside its preamble", f.size);
+        assert_string_equal(attn_last_error(), sentence);
+    }
 }
 
 /* The largest header allowed is read, and the same header one byte longer is not. */

@@ -9,9 +9,12 @@
 #include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "io/npz.h"
 #include "io/replace.h"
 #include "io/output.h"
 
@@ -131,17 +134,61 @@ static void refuses_bad_targets(void **state)
     (void)state;
     char *target;
     assert_int_equal(replace_target(&target, ""), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "'' cannot be written: it names no file");
     assert_int_equal(replace_target(&target, "absent/a"), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "absent/a: cannot be written: No such file or directory");
     assert_int_equal(mkdir("d", 0777), 0);
     assert_int_equal(replace_target(&target, "d"), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "d: cannot be written: it exists and is not a regular file");
     assert_int_equal(replace_target(&target, "d/"), ATTN_INVALID_ARGUMENT);
+    assert_string_equal(attn_last_error(), "'d/' cannot be written: it names no file");
     assert_int_equal(mkfifo("fifo", 0666), 0);
     assert_int_equal(replace_target(&target, "fifo"), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "not a regular file");
     assert_int_equal(replace_target(&target, "/dev/null"), ATTN_INVALID_FILE);
     assert_says(attn_last_error(), "not a regular file");
+}
+
+/* In a process of its own, which gives up the rights of the superuser. */
+static void refuses_a_folder_that_is_not_ours(void **state)
+{
+    (void)state;
+    int status;
+    assert_int_equal(mkdir("d", 0555), 0);
+    assert_int_equal(chmod(".", 0755), 0);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        char *target;
+        const bool given_up = geteuid() != 0 || setuid(65534) == 0;
+        _exit(!given_up || replace_target(&target, "d/a") != ATTN_INVALID_FILE ||
+              strcmp(attn_last_error(), "d/a: cannot write to its folder: Permission denied") != 0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* What happens to a target after it has been looked at. */
+static void meets_changed_targets(void **state)
+{
+    (void)state;
+    char *target;
+    struct replacement file;
+    assert_int_equal(mkdir("d", 0777), 0);
+    assert_int_equal(replace_target(&target, "d/a"), ATTN_OK);
+    assert_int_equal(rmdir("d"), 0);
+    assert_int_equal(replace_open(&file, target), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "/d/a: cannot make a temporary file beside it: No such file or directory");
+    replace_discard(&file);
+    free(target);
+
+    file = begin("a", "new");
+    assert_int_equal(replace_finish(&file), ATTN_OK);
+    assert_int_equal(mkdir("a", 0777), 0);
+    assert_int_equal(replace_commit(&file, 1), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "/a: cannot rename the finished file: Is a directory");
+    replace_discard(&file);
+    assert_int_equal(count_files(), 1);
 }
 
 static int calls;
@@ -168,6 +215,8 @@ static void holds_signals(void **state)
         if (early != 0)
             raise(SIGTERM);
         assert_int_equal(replace_commit(&file, 1), early == 0 ? ATTN_OK : ATTN_INVALID_FILE);
+        if (early != 0)
+            assert_says(attn_last_error(), "/a: not written, as a signal ended the program");
         if (early == 0)
             raise(SIGTERM);
         replace_discard(&file);
@@ -304,6 +353,44 @@ static void writes_every_form(void **state)
         array_free(&arrays[n / 12][n % 12]);
 }
 
+static void refuses_archives(void **state)
+{
+    (void)state;
+    float data[3] = {0};
+    const struct array array = {.is = {.dtype = ARRAY_F32, .ndim = 1, .shape = {3}}, .data = data, .size = sizeof data};
+    struct output_set set = {.count = 0};
+    assert_int_equal(output_add(&set, "-o", "n.npz:\xff", &array), ATTN_OK);
+    assert_int_equal(output_write(&set), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "/n.npz: cannot write an array named '\xff': Invalid argument");
+    output_free(&set);
+    assert_int_equal(count_files(), 0);
+
+    /* Sizes are written behind, which a pipe does not allow; so one gets what a temporary file has held. */
+    int ends[2];
+    char path[] = "a pipe";
+    const char *const name = "x";
+    const struct array *const arrays = &array;
+    assert_int_equal(pipe(ends), 0);
+    struct replacement file = {.path = path, .fd = ends[1]};
+    assert_int_equal(npz_write(&file, &name, &arrays, 1, false), ATTN_INVALID_FILE);
+    assert_says(attn_last_error(), "a pipe: cannot write the zip archive: ");
+    assert_says(attn_last_error(), "Illegal seek");
+    close(ends[0]);
+    close(ends[1]);
+
+    struct rlimit before, none;
+    set = (struct output_set){.standard_npz = true};
+    assert_int_equal(output_add(&set, "-o", "-:x", &array), ATTN_OK);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const attn_status status = output_write(&set);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, ATTN_INVALID_FILE);
+    assert_string_equal(attn_last_error(), "standard output: cannot make a temporary file: Too many open files");
+    output_free(&set);
+}
+
 static void replaces_control_characters_in_sentences(void **state)
 {
     (void)state;
@@ -320,9 +407,12 @@ int main(void)
         cmocka_unit_test_setup(replaces_and_keeps_permissions, empty),
         cmocka_unit_test_setup(follows_links, empty),
         cmocka_unit_test_setup(refuses_bad_targets, empty),
+        cmocka_unit_test_setup(refuses_a_folder_that_is_not_ours, empty),
+        cmocka_unit_test_setup(meets_changed_targets, empty),
         cmocka_unit_test_setup(holds_signals, empty),
         cmocka_unit_test_setup(writes_sets, empty),
         cmocka_unit_test_setup(writes_every_form, empty),
+        cmocka_unit_test_setup(refuses_archives, empty),
         cmocka_unit_test(replaces_control_characters_in_sentences),
     };
     return cmocka_run_group_tests_name("output", tests, enter, leave);

@@ -6,6 +6,7 @@
  */
 #include "cmocka_all.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 
 #include "io/safetensors.h"
@@ -81,16 +82,16 @@ static void refuses_bad_headers(void **state)
         {"", 0, "x.safetensors is not a safetensors file: its header does not begin with '{'"},
         {" {}", 0, "x.safetensors is not a safetensors file: its header does not begin with '{'"},
         {"[]", 0, "x.safetensors is not a safetensors file: its header does not begin with '{'"},
-        {"{", 0, "not valid JSON"},
+        {"{", 0, "x.safetensors: the safetensors header is not valid JSON: "},
         {"{} {}", 0, "not valid JSON"},
         {"{\"a\\u0000b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "not valid JSON"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,4]}}", 4, "not valid JSON"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
-         8, "a name twice"},
+         8, "x.safetensors: the safetensors header holds a name twice, near its byte 57"},
         {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "a name twice"},
-        {"{\"__metadata__\":{\"n\":1}}", 0, "__metadata__"},
-        {"{\"__metadata__\":7}", 0, "__metadata__"},
+        {"{\"__metadata__\":{\"n\":1}}", 0, "x.safetensors: __metadata__ is not an object of strings"},
+        {"{\"__metadata__\":7}", 0, "x.safetensors: __metadata__ is not an object of strings"},
         {"{\"a\":7}", 0, "x.safetensors: tensor 'a' is not described by exactly dtype, shape and data_offsets"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4,
          "x.safetensors: tensor 'a' is not described by exactly dtype, shape and data_offsets"},
@@ -110,7 +111,8 @@ static void refuses_bad_headers(void **state)
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4,
          "x.safetensors: tensor 'a' has data_offsets 0 to 8; expected them in order and at most 4"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "takes 4 bytes; expected 8"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4, "overflows"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4,
+         "x.safetensors: tensor 'a' has a shape that overflows: its size exceeds 64 bits"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0,4294967296,4294967296],\"data_offsets\":[0,0]}}", 0, "overflows"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[65536,65536,65536,65536],\"data_offsets\":[0,0]}}", 0, "overflows"},
         {"{\"a\":{\"dtype\":\"F16\",\"shape\":[3],\"data_offsets\":[0,12]}}", 12, "takes 12 bytes; expected 6"},
@@ -137,6 +139,38 @@ static void refuses_bad_headers(void **state)
         assert_says(attn_last_error(), table[i].says);
         assert_says(attn_last_error(), "x.safetensors");
     }
+}
+
+static int allocations_left;
+
+static void *allocate_few(size_t size)
+{
+    return allocations_left-- > 0 ? malloc(size) : NULL;
+}
+
+/* Each allocation of jansson's in turn. Without room for a text it takes what is there for bad JSON. */
+static void survives_failing_allocations(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+    attn_status status = ATTN_INVALID_FILE;
+    int shortages = 0, n = 0;
+    for (; status != ATTN_OK && n < 100; n++) {
+        struct safetensors index;
+        allocations_left = n;
+        json_set_alloc_funcs(allocate_few, free);
+        status = parse(&index, text, 4);
+        json_set_alloc_funcs(malloc, free);
+        if (status == ATTN_OK) {
+            safetensors_free(&index);
+        } else if (status == ATTN_OUT_OF_MEMORY) {
+            shortages++;
+            assert_string_equal(attn_last_error(), "x.safetensors: out of memory for the safetensors header");
+        } else {
+            assert_says(attn_last_error(), "x.safetensors: the safetensors header is not valid JSON: ");
+        }
+    }
+    assert_true(status == ATTN_OK && n > 5 && shortages > 3);
 }
 
 static void refuses_bad_lengths(void **state)
@@ -230,7 +264,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_a_file),         cmocka_unit_test(refuses_bad_headers),
         cmocka_unit_test(refuses_bad_lengths),  cmocka_unit_test(refuses_too_many_dimensions_by_name_only),
-        cmocka_unit_test(reads_what_it_writes),
+        cmocka_unit_test(reads_what_it_writes), cmocka_unit_test(survives_failing_allocations),
     };
     return cmocka_run_group_tests_name("safetensors", tests, NULL, NULL);
 }
