@@ -33,18 +33,18 @@ static void hide_second_split(const attn_score_tile *tile, void *user)
                 tile->scores[j * tile->key_stride + i] = -INFINITY;
 }
 
-/** Keys that a bool mask shows: none of the second split to the first query. */
-static int shows(struct rng *rng, int64_t i, int64_t j)
+/** Keys that a bool mask shows: none of the first split to any query, or none of the second one to the first. */
+static int shows(struct rng *rng, int64_t dead, int64_t i, int64_t j)
 {
-    return j / SPLIT == 1 ? i > 0 && rng_percent(rng, 60) : j % 1000 > 300 && rng_percent(rng, 80);
+    return j / SPLIT == dead ? dead == 1 && i > 0 && rng_percent(rng, 60) : j % 1000 > 300 && rng_percent(rng, 80);
 }
 
 static void fill_mask(struct split_case *c, struct rng *rng, enum split_kind kind)
 {
-    const int64_t heads = c->q.shape[1], tq = c->q.shape[2], tk = c->k.shape[2];
+    const int64_t heads = c->q.shape[1], tq = c->q.shape[2], tk = c->k.shape[2], dead = rng_percent(rng, 50);
     c->mask = split_tensor(kind == FLOAT_MASK ? ATTN_F32 : ATTN_BOOL, 1, heads, tq, tk);
     for (int64_t i = 0; i < heads * tq * tk; i++) {
-        const int seen = shows(rng, i / tk % tq, i % tk);
+        const int seen = shows(rng, dead, i / tk % tq, i % tk);
         if (kind == FLOAT_MASK)
             ((float *)c->mask.data)[i] = seen ? rng_normal(rng) : -INFINITY;
         else

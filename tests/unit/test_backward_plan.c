@@ -159,14 +159,18 @@ static void test_run(void **state)
     assert_int_equal(run(NULL, t, workspace, size), ATTN_INVALID_ARGUMENT);
     assert_int_equal(begin(plan, t, workspace, size - 1), ATTN_WORKSPACE_TOO_SMALL);
     assert_true(is_untouched(&t->written));
+    /* To where the plan was made for, then elsewhere. */
+    struct written *elsewhere = calloc(1, sizeof *elsewhere);
+    assert_non_null(elsewhere);
     for (int i = 0; i < 2; i++) {
-        write_to(t, &t->written);
+        struct written *const to = i ? elsewhere : &t->written;
+        write_to(t, to);
         assert_int_equal(run(plan, t, workspace + 1, size), ATTN_OK);
-        assert_memory_equal(&t->written, expected, sizeof *expected);
+        assert_memory_equal(to, expected, sizeof *expected);
     }
     attn_backward_plan_destroy(plan);
     attn_backward_plan_destroy(NULL);
-    free(workspace), free(expected), free(t);
+    free(workspace), free(elsewhere), free(expected), free(t);
 }
 
 /** A call in a workspace for all threads, and for one. */

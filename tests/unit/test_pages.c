@@ -304,11 +304,39 @@ static void test_plan(void **state)
     attn_plan_destroy(plan);
 }
 
+/** Sums of weights for each key of each sequence of a ragged batch: a weight of 1 for each query in all. */
+static void test_key_sums(void **state)
+{
+    (void)state;
+    static struct paged x;
+    static const int64_t offsets[BATCH + 1] = {0, 1, 4, BATCH * TQ};
+    static const attn_ragged ragged = {BATCH, offsets, NULL};
+    static float data[BATCH * HEADS * TOKENS];
+    const attn_tensor sums = attn_bhtd(data, BATCH, HEADS, 1, TOKENS);
+    initialize(&x);
+    memset(data, CANARY, sizeof data);
+    x.q = attn_bhtd(x.q_data, 1, HEADS, BATCH * TQ, D);
+    x.out = attn_bhtd(x.out_data, 1, HEADS, BATCH * TQ, D);
+    x.params.ragged = &ragged;
+    x.params.key_sums = &sums;
+    assert_int_equal(run(&x), ATTN_OK);
+    for (int s = 0; s < BATCH; s++)
+        for (int h = 0; h < HEADS; h++) {
+            const float *const row = data + (s * HEADS + h) * TOKENS;
+            double all = 0;
+            for (int64_t j = 0; j < TOKENS; j++) {
+                assert_true(j < x.kv_len[s] || row[j] == 0);
+                all += (double)row[j];
+            }
+            assert_true(fabs(all - (double)(offsets[s + 1] - offsets[s])) < 1e-5);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sequences), cmocka_unit_test(test_hidden_pages), cmocka_unit_test(test_mixed_batch),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_plan),         cmocka_unit_test(test_key_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
