@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Multiply-adds that take as long, fitted to --measure (docs/scaling.md). */
+/* Multiply-adds that take as long: those of the backward pass from --measure on AVX2, the others estimates, on the high
+ * side. */
 #define PER_TASK     20000.0 /* taking a task and setting up its pass */
 #define PER_NUMBER   6.0     /* a number of q or out that is read, turned and written */
 #define PER_TURN     18.0    /* a number of q or dout that a step of the backward pass turns */
