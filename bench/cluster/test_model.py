@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arithmetic of the model of time: pairs against a count one by one, shares of all ranks, and costs that are found again
-in times made of them."""
+in times made of them; and that docs/cluster.md has what the stored run gives."""
 
 import random
+import subprocess
+import sys
 import unittest
+from pathlib import Path
 
 import model as ring
 
@@ -60,6 +63,17 @@ class Model(unittest.TestCase):
         call = call_of(ranks=4)
         expected = 3 * (1 + 1024 * 2 * 2 * 64 * 4 / 1e6) + 2 * 2 * 1.0
         self.assertAlmostEqual(ring.time_of(call, slow), expected, places=3)
+
+
+class Document(unittest.TestCase):
+    def test_figures_are_those_of_the_run(self):
+        here = Path(__file__).resolve().parent
+        document = (here.parent.parent / "docs/cluster.md").read_text(encoding="utf-8")
+        for command in ("check", "extrapolate"):
+            shown = subprocess.run([sys.executable, "-B", here / "model", command, here / "zen3.json"],
+                                   stdout=subprocess.PIPE, text=True, check=True).stdout
+            for line in filter(None, shown.splitlines()):
+                self.assertIn(line, document)
 
 
 if __name__ == "__main__":
