@@ -166,8 +166,9 @@ static int sequence_alone_is_same(const struct paged *p, struct rng *rng, int64_
     const int64_t cu_q[] = {0, p->queries[s]};
     const attn_ragged one = {.num_sequences = 1, .cu_seqlens_q = cu_q};
     params.num_threads = 1;
-    /* kernels of matrix registers leave the sums of ragged batches in order */
-    const int stays_ragged = params.ragged && params.sums == ATTN_SUMS_FREE && strstr(params.isa, "amx");
+    /* kernels of matrix registers, and of BFMMLA, leave the sums of ragged batches in order */
+    const int in_order = strstr(params.isa, "amx") || strstr(params.isa, "bf16mm");
+    const int stays_ragged = params.ragged && params.sums == ATTN_SUMS_FREE && in_order;
     params.ragged = stays_ragged ? &one : NULL;
     params.kv_len += s;
     params.kv_start += params.kv_start ? s : 0;

@@ -52,8 +52,8 @@ static void test_mask(void **state)
     const int quota = attn_cpu_quota();
     for (int count = 1; count <= 2; count++) {
         const int threads = threads_on(count);
-        if (count > 1 && threads == CANNOT)
-            skip(); /* there is one processor only */
+        if (threads == CANNOT)
+            skip(); /* there is one processor only, or an emulator whose programs the system does not start */
 #ifdef HAS_OPENMP
         assert_int_equal(threads, quota > 0 && quota < count ? quota : count);
 #else
@@ -141,7 +141,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "--threads") == 0)
         return attn_default_num_threads();
-    program = "/proc/self/exe";
+    program = argv[0];
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mask), cmocka_unit_test(test_quota)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
