@@ -25,6 +25,6 @@ static inline void attn_cancellation_back(const int *before)
 
 /** The rest of the block is not cancelled, on whichever way it is left. */
 #define ATTN_UNCANCELLED                                                                                               \
-    __attribute__((cleanup(attn_cancellation_back))) const int cancellation_before = attn_cancellation_off()
+    __attribute__((cleanup(attn_cancellation_back), unused)) const int cancellation_before = attn_cancellation_off()
 
 #endif
