@@ -80,8 +80,8 @@
  * No function is a cancellation point (pthreads(7)): a thread that is cancelled in
  * a call ends after it. Signals may arrive at any time, but a handler must not call
  * functions that allocate, wait or report errors, which is all that take tensors. Functions work
- * in handlers of atexit() and in destructors, too, and a process may end while
- * threads are in calls.
+ * in handlers of atexit() and in destructors, too, and with gcc's OpenMP runtime a
+ * process may end while threads are in calls (LLVM's aborts now and then).
  *
  * Stability
  * ---------

@@ -211,6 +211,7 @@ static void ask_system(void)
 
 int attn_openmp_threads(void)
 {
+    ATTN_UNCANCELLED; /* the first call of OpenMP's begins its runtime, which reads files */
     const int threads = omp_get_max_threads();
     pthread_once(&asked, ask_system);
     return threads == all_processors && quota < threads ? quota : threads;
@@ -218,6 +219,7 @@ int attn_openmp_threads(void)
 
 static int most_openmp_threads(void)
 {
+    ATTN_UNCANCELLED; /* as above */
     const int limit = omp_get_thread_limit();
     return limit < ATTN_MAX_THREADS ? limit : ATTN_MAX_THREADS;
 }
