@@ -18,8 +18,11 @@ MESSAGES_OF_A_CALL = 2  # collective ones, by which ranks agree before anything 
 
 def ranges_of(placement, tokens, ranks, rank, stripe=512):
     """The tokens of a rank, as [first, end) in rising order: what attn_mpi_ranges() says."""
+    def begin(number, parts):
+        return tokens // parts * number + min(number, tokens % parts)  # the first ones have a token more
+
     def part(number, parts):
-        return tokens * number // parts, tokens * (number + 1) // parts
+        return begin(number, parts), begin(number + 1, parts)
     if placement == 0:
         found = [part(rank, ranks)]
     elif placement == 1:

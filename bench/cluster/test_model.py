@@ -35,6 +35,8 @@ class Model(unittest.TestCase):
                 tokens = sorted(t for rank in range(ranks) for r in ring.ranges_of(placement, 1000, ranks, rank, 7)
                                 for t in range(*r))
                 self.assertEqual(tokens, list(range(1000)))
+        self.assertEqual([ring.ranges_of(0, 11, 3, rank) for rank in range(3)], [[(0, 4)], [(4, 8)], [(8, 11)]])
+        self.assertEqual(ring.ranges_of(1, 11, 2, 0), [(0, 3), (9, 11)])
 
     def test_all_pairs_are_somebodys(self):
         for changed in ({}, {"ranks": 8, "placement": 0, "window": 100}, {"head_ranks": 2}, {"causal": 0, "ranks": 4}):

@@ -77,9 +77,10 @@
  * alone and without the process's executor, until it sets one of its own. An
  * executor that attn_params.executor names is used in any process.
  *
- * No function is a cancellation point (pthreads(7)): a thread that is cancelled in
- * a call ends after it. Signals may arrive at any time, but a handler must not call
- * functions that allocate, wait or report errors, which is all that take tensors. Functions work
+ * No function is a cancellation point (pthreads(7)), but for what a caller's
+ * executor or callback does: a thread that is cancelled in a call ends after it.
+ * Signals may arrive at any time, but a handler must not call functions that
+ * allocate, wait or report errors, which is all that take tensors. Functions work
  * in handlers of atexit() and in destructors, too, and with gcc's OpenMP runtime a
  * process may end while threads are in calls (LLVM's aborts now and then).
  *

@@ -470,7 +470,8 @@ typedef struct attn_params {
      * sequences whose queries times q's heads for each head of k are up to half the
      * lanes of a vector (8 on AVX-512, 4 on AVX2, 2 on NEON), without rope,
      * disentangled, block_mask, global tokens of a window, and int8 scores, and not
-     * in ragged batches on matrix registers. Elsewhere the field changes nothing.
+     * in ragged batches on matrix registers and on BFMMLA. Elsewhere the field
+     * changes nothing.
      */
     attn_sums sums;
 } attn_params;

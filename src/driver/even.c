@@ -11,6 +11,8 @@
  */
 #include "driver/even.h"
 
+#include <math.h>
+
 /* Of so many tasks for each thread the last one to end matters little. */
 #define MANY 32
 
@@ -48,14 +50,12 @@ static double rows_time(const struct attn_kernels *kernels, int64_t rows)
 
 double attn_end_of_falling(int threads, double tasks, double longest)
 {
-    const double pairs = 2.0 * threads;
-    double end = 0;
-    for (; tasks > pairs; tasks -= pairs) {
-        const double next = longest * (1.0 - pairs / tasks);
-        end += longest + next;
-        longest = next;
-    }
-    return end + longest;
+    /* Two tasks of each thread are a round, of which whole ones come before the last: it takes its first time and its
+     * last, which is the next one's first. Times fall by the same amount from round to round, so their sum is closed.
+     */
+    const double rounds = tasks / (2.0 * threads), fall = rounds > 1.0 ? 1.0 / rounds : 0.0;
+    const double whole = rounds > 1.0 ? ceil(rounds) - 1.0 : 0.0;
+    return longest * (2.0 * whole - fall * whole * whole + 1.0 - fall * whole);
 }
 
 /** When the last thread ends. */
