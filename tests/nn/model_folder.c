@@ -158,3 +158,10 @@ struct model_folder model_folder_t5(struct memory *m, int head)
     model_folder_t5_config(&folder, ", \"architectures\": [\"T5ForConditionalGeneration\"]");
     return folder;
 }
+
+void model_folder_refused(const struct model_folder *folder, attn_status status, const char *words)
+{
+    attn_model *model = (attn_model *)(void *)&good;
+    REFUSES(NULL, attn_model_open(&model, folder->path, NULL), status, words);
+    assert_null(model);
+}

@@ -36,6 +36,8 @@ void model_folder_write(const struct model_folder *folder, const char *name, con
 void model_folder_text(const struct model_folder *folder, const char *name, const char *text);
 /** Writes weights to a file of the folder. */
 void model_folder_weights(const struct model_folder *folder, const char *name, const struct named *n, struct memory *m);
+/** That attn_model_open() refuses it, with a sentence that has these words. */
+void model_folder_refused(const struct model_folder *folder, attn_status status, const char *words);
 /** Takes a file away. */
 void model_folder_drop(const struct model_folder *folder, const char *name);
 /** Removes the folder with its files; there are no folders in it. */

@@ -5,39 +5,33 @@
 
 enum { TOKENS = 3 }; /* of good.batch */
 
-static void refuses_folder(const struct model_folder *folder, attn_status status, const char *words)
-{
-    attn_model *model = (attn_model *)(void *)&good;
-    REFUSES(NULL, attn_model_open(&model, folder->path, NULL), status, words);
-    assert_null(model);
-}
-
 static void test_bad_files(void **state)
 {
     (void)state;
     struct memory *m = memory_create("folder_refusals bad_files", 0);
     struct model_folder folder = model_folder_make();
-    refuses_folder(&folder, ATTN_INVALID_FILE, " has no config.json; expected a model's folder");
+    model_folder_refused(&folder, ATTN_INVALID_FILE, " has no config.json; expected a model's folder");
     model_folder_text(&folder, "config.json", "{\"model_type\"");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|line 1");
+    model_folder_refused(&folder, ATTN_INVALID_FILE, "config.json|line 1");
     model_folder_text(&folder, "config.json", "[1]");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "config.json|not a JSON object");
+    model_folder_refused(&folder, ATTN_INVALID_FILE, "config.json|not a JSON object");
     model_folder_text(&folder, "config.json", "{}");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "/config.json: 'model_type' is missing; expected a text");
+    model_folder_refused(&folder, ATTN_INVALID_FILE, "/config.json: 'model_type' is missing; expected a text");
     model_folder_text(&folder, "config.json", "{\"model_type\": \"rwkv\", \"architectures\": [\"RwkvForCausalLM\"]}");
-    refuses_folder(&folder, ATTN_UNSUPPORTED,
-                   "/config.json: 'model_type' is 'rwkv' (RwkvForCausalLM); expected bert, distilbert, gemma2, gpt2, "
-                   "llama, mistral, mt5, qwen2, qwen3, roberta, t5 or xlm-roberta");
+    model_folder_refused(
+        &folder, ATTN_UNSUPPORTED,
+        "/config.json: 'model_type' is 'rwkv' (RwkvForCausalLM); expected bert, distilbert, gemma2, gpt2, "
+        "llama, mistral, mt5, qwen2, qwen3, roberta, t5 or xlm-roberta");
     model_folder_text(&folder, "config.json", "{\"model_type\": \"rwkv\\n\"}");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "'rwkv?'");
+    model_folder_refused(&folder, ATTN_UNSUPPORTED, "'rwkv?'");
     model_folder_text(&folder, "config.json", "{\"model_type\": \"bert\"}");
-    refuses_folder(&folder, ATTN_INVALID_FILE, "neither|model.safetensors.index.json");
+    model_folder_refused(&folder, ATTN_INVALID_FILE, "neither|model.safetensors.index.json");
     model_folder_text(&folder, "pytorch_model.bin", "");
-    refuses_folder(&folder, ATTN_UNSUPPORTED,
-                   " has its weights in pytorch_model.bin; expected model.safetensors, which save_pretrained()");
+    model_folder_refused(&folder, ATTN_UNSUPPORTED,
+                         " has its weights in pytorch_model.bin; expected model.safetensors, which save_pretrained()");
     model_folder_drop(&folder, "pytorch_model.bin");
     model_folder_text(&folder, "q4.gguf", "GGUF");
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "q4.gguf");
+    model_folder_refused(&folder, ATTN_UNSUPPORTED, "q4.gguf");
     attn_model *model;
     char path[128];
     snprintf(path, sizeof path, "%s/q4.gguf", folder.path);
@@ -91,7 +85,7 @@ static void test_bad_files(void **state)
     };
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         model_folder_text(&folder, files[i].name, files[i].text);
-        refuses_folder(&folder, files[i].status, files[i].words);
+        model_folder_refused(&folder, files[i].status, files[i].words);
         if (strcmp(files[i].name, "config.json") != 0)
             model_folder_drop(&folder, files[i].name);
     }
@@ -100,14 +94,14 @@ static void test_bad_files(void **state)
     struct named *n = named_create(m);
     add_bert(n, m, "", 1);
     model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_SHAPE_MISMATCH, "model.safetensors|token_type_embeddings");
+    model_folder_refused(&folder, ATTN_SHAPE_MISMATCH, "model.safetensors|token_type_embeddings");
     named_remove(n, "", "embeddings.token_type_embeddings.weight");
     model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_INVALID_ARGUMENT, "model.safetensors|token_type_embeddings");
+    model_folder_refused(&folder, ATTN_INVALID_ARGUMENT, "model.safetensors|token_type_embeddings");
     named_add(n, m, ATTN_F32, 2, D, 1, 0, "", "embeddings.token_type_embeddings.weight");
     named_add(n, m, ATTN_F32, 2, D, 1, 0, "", "embeddings.projection.weight");
     model_folder_weights(&folder, "model.safetensors", n, m);
-    refuses_folder(&folder, ATTN_UNSUPPORTED, "'embeddings.projection.weight'|attn_model_open");
+    model_folder_refused(&folder, ATTN_UNSUPPORTED, "'embeddings.projection.weight'|attn_model_open");
     nn_end_refusals();
     model_folder_remove(&folder);
     memory_destroy(m);
@@ -288,11 +282,98 @@ static void test_positions(void **state)
     memory_destroy(m);
 }
 
+/** Entries and tensors of an encoder-decoder. */
+static void test_bad_t5(void **state)
+{
+    (void)state;
+    struct memory *m = memory_create("folder_refusals bad_t5", 0);
+    struct model_folder folder = model_folder_t5(m, 0);
+    static const struct {
+        const char *more, *words;
+        attn_status status;
+    } entries[] = {
+        {", \"architectures\": [\"T5ForTokenClassification\"]",
+         "'architectures'|T5ForTokenClassification|T5EncoderModel|T5Model|T5ForConditionalGeneration",
+         ATTN_UNSUPPORTED},
+        {", \"feed_forward_proj\": \"gated-mish\"",
+         "/config.json: 'feed_forward_proj' is 'gated-mish'; expected relu, silu, gated-relu, gated-silu or gated-gelu",
+         ATTN_UNSUPPORTED},
+        {", \"feed_forward_proj\": \"gated-relu\"", "encoder.block.0.layer.1.DenseReluDense.wi_0.weight",
+         ATTN_INVALID_ARGUMENT},
+        {", \"scale_decoder_outputs\": 1", "/config.json: 'scale_decoder_outputs' is 1; expected true or false",
+         ATTN_INVALID_FILE},
+    };
+    attn_model *model;
+    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+        model_folder_t5_config(&folder, entries[i].more);
+        model_folder_refused(&folder, entries[i].status, entries[i].words);
+    }
+    static const char sizes[] = "{\"model_type\": \"t5\", \"num_layers\": 2, \"d_model\": 8, \"num_heads\": 2, "
+                                "\"d_kv\": 4, \"d_ff\": 12, \"vocab_size\": 9, ";
+    static const struct {
+        const char *rest, *words;
+        attn_status status;
+    } configs[] = {
+        {"\"num_decoder_layers\": 0}", "'num_decoder_layers'|0", ATTN_INVALID_FILE},
+        {"\"relative_attention_num_buckets\": 8, \"relative_attention_max_distance\": 4}",
+         "'relative_attention_max_distance'|4|half", ATTN_UNSUPPORTED},
+        {"\"relative_attention_num_buckets\": 8}", "decoder.block.1.", ATTN_INVALID_ARGUMENT},
+        {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"decoder_start_token_id\": 9}",
+         "/config.json: 'decoder_start_token_id' is 9; expected 0 to 8", ATTN_INVALID_FILE},
+        {"\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1, \"pad_token_id\": -1}",
+         "/config.json: 'pad_token_id' is -1; expected a whole number of 0 or more", ATTN_INVALID_FILE},
+    };
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s%s", sizes, configs[i].rest);
+        model_folder_text(&folder, "config.json", text);
+        model_folder_refused(&folder, configs[i].status, configs[i].words);
+    }
+    /* Without the two ids there are none. */
+    char text[1024];
+    attn_model_info info = attn_model_info_default();
+    snprintf(text, sizeof text, "%s%s", sizes, "\"relative_attention_num_buckets\": 8, \"num_decoder_layers\": 1}");
+    model_folder_text(&folder, "config.json", text);
+    OK(attn_model_open(&model, folder.path, NULL));
+    OK(attn_model_describe(model, &info));
+    assert_true(info.decoder_start == -1 && info.pad == -1);
+    attn_model_close(model);
+
+    /* Tensors. */
+    struct named *n = named_create(m);
+    add_t5(n, m, 0);
+    model_folder_t5_config(&folder, "");
+    named_add(n, m, ATTN_F32, 8, HEADS, 1, 0, "",
+              "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    OK(attn_model_open(&model, folder.path, NULL));
+    attn_model_close(model);
+    model_folder_t5_config(&folder, ", \"architectures\": [\"T5EncoderModel\"]");
+    model_folder_refused(&folder, ATTN_UNSUPPORTED, "'decoder.|attn_model_open");
+    model_folder_t5_config(&folder, "");
+    /* The embedding again is taken, another one is not. */
+    const attn_tensor *shared = named_tensor(n, "", "shared.weight");
+    named_add(n, m, ATTN_F32, WORDS, D, 1, 0, "", "decoder.embed_tokens.weight");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    model_folder_refused(&folder, ATTN_UNSUPPORTED,
+                         ": decoder.embed_tokens.weight is not the embedding again; expected one for both stacks");
+    n->tensors[n->num - 1].data = shared->data;
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    OK(attn_model_open(&model, folder.path, NULL));
+    attn_model_close(model);
+    named_add(n, m, ATTN_F32, 2, D, 1, 0, "", "projection.weight");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    model_folder_refused(&folder, ATTN_UNSUPPORTED, "'projection.weight'|attn_model_open");
+    nn_end_refusals();
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_files), cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_no_token_types),
-        cmocka_unit_test(test_headless),  cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_headless),  cmocka_unit_test(test_positions), cmocka_unit_test(test_bad_t5),
     };
     guard_catch_faults();
     make_configs();
