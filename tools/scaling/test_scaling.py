@@ -12,8 +12,9 @@ import unittest
 scaling, simulator = sys.argv[1:3]
 
 
-def run(program, *arguments):
-    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300)
+def run(program, *arguments, **settings):
+    return subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, **settings})
 
 
 class Usage(unittest.TestCase):
@@ -78,10 +79,18 @@ class Document(unittest.TestCase):
             self.assertGreater(row["seconds"], 0)
             self.assertTrue(0 < row["evenness"] <= 1.001)
 
+    def test_bound_threads(self):  # as docs/scaling.md asks for: the first thread has one processor then
+        result = run(scaling, "--filter", "encoder-128", "-r", "1", OMP_PROC_BIND="true")
+        self.assertEqual(result.returncode, 0)
+        document = json.loads(result.stdout)
+        self.assertEqual(document["topology"]["processors"], len(os.sched_getaffinity(0)))
+        self.assertEqual(document["runs"][-1]["threads"], len(os.sched_getaffinity(0)))
+
     def test_oversubscribed(self):
         result = run(scaling, "--filter", "heads-2048-causal", "-r", "1", "--oversubscribed")
         self.assertEqual(result.returncode, 0)
         (row,) = json.loads(result.stdout)["oversubscribed"]
+        self.assertEqual(row["threads"], len(os.sched_getaffinity(0)))
         self.assertEqual(row["oversubscribed_threads"], 8 * row["threads"])
         self.assertAlmostEqual(row["ratio"], row["oversubscribed_seconds"] / row["seconds"], places=3)
 

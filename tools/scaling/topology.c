@@ -5,6 +5,7 @@
  */
 #include "topology.h"
 
+#include <omp.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,10 +45,26 @@ static int count_list(const char *list)
     return count;
 }
 
+/** The processors of all of OpenMP's threads: with OMP_PROC_BIND each is bound to some, the first one, too. */
+static cpu_set_t allowed_processors(void)
+{
+    cpu_set_t all;
+    CPU_ZERO(&all);
+#pragma omp parallel num_threads(omp_get_num_procs())
+    {
+        cpu_set_t own;
+        const int known = sched_getaffinity(0, sizeof own, &own) == 0;
+#pragma omp critical
+        if (known)
+            CPU_OR(&all, &all, &own);
+    }
+    return all;
+}
+
 int scaling_processors(void)
 {
-    cpu_set_t allowed;
-    const int count = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    const cpu_set_t allowed = allowed_processors();
+    const int count = CPU_COUNT(&allowed);
     return count > 0 ? count : 1;
 }
 
@@ -161,17 +178,15 @@ static void set_count(json_t *object, const char *key, int count)
 
 json_t *scaling_topology(void)
 {
-    cpu_set_t allowed;
+    const cpu_set_t allowed = allowed_processors();
     struct utsname system;
     json_t *topology = json_object();
     json_t *name = processor_name();
     if (name)
         json_object_set_new(topology, "processor", name);
     set_count(topology, "processors", scaling_processors());
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
-        set_count(topology, "cores", count_kinds(&allowed, "core_id", "physical_package_id"));
-        set_count(topology, "sockets", count_kinds(&allowed, "physical_package_id", "physical_package_id"));
-    }
+    set_count(topology, "cores", count_kinds(&allowed, "core_id", "physical_package_id"));
+    set_count(topology, "sockets", count_kinds(&allowed, "physical_package_id", "physical_package_id"));
     json_object_set_new(topology, "nodes", list_nodes());
     json_object_set_new(topology, "caches", list_caches());
     if (uname(&system) == 0)
