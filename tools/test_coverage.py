@@ -66,6 +66,12 @@ class Lists(unittest.TestCase):
         _, total = coverage.summary(by_file)
         self.assertEqual((total.lines, total.lines_run, total.branches, total.branches_run, total.left_out), (4, 4, 1, 1, 2))
 
+    def test_what_needs_a_set(self):
+        entries = self.entries("src/a/one.c without wide: only wide kernels\n- if (x)\n- return 1;\n")
+        for absent, left_out in ((("wide",), 2), ((), 0), (("other",), 0)):
+            by_file, missed, _ = coverage.count(COUNTED, entries, absent)
+            self.assertEqual((coverage.summary(by_file)[1].left_out, len(missed)), (left_out, 0 if left_out else 2))
+
     def test_wrong_lists(self):
         for text, sentence in (
             ("src/a/one.c: reason\n- if (y)\n", "src/a/one.c has these lines 0 times, expected 1: if (y)"),
