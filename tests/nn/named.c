@@ -146,6 +146,10 @@ struct names {
     const char *gate, *up, *down, *norms[3];
 };
 
+/** Those of norms with post_norms: in front of attention and the network, and behind them. */
+static const char *const post_norms[] = {"input_layernorm", "pre_feedforward_layernorm", "post_attention_layernorm",
+                                         "post_feedforward_layernorm"};
+
 static const struct names names_of[] = {
     [ATTN_NAMING_TORCH] =
         {NULL, NULL, NULL, "self_attn.out_proj", NULL, "linear1", "linear2", {"norm1", "norm2", "norm3"}},
@@ -236,8 +240,10 @@ void named_add_block(struct named *n, struct memory *m, const attn_block_config 
         named_add_dense(n, m, config->d_ff, c.d_model, biases, prefix, names->gate);
     named_add_dense(n, m, config->d_ff, c.d_model, biases, prefix, names->up);
     named_add_dense(n, m, c.d_model, config->d_ff, biases, prefix, names->down);
-    for (int i = 0; i < 2 + !!config->cross; i++)
+    for (int i = 0; i < 2 + !!config->cross && !config->post_norms; i++)
         named_add_norm(n, m, config->norm, c.d_model, prefix, names->norms[i]);
+    for (int i = 0; i < 4 && config->post_norms; i++)
+        named_add_norm(n, m, config->norm, c.d_model, prefix, post_norms[i]);
 }
 
 struct oracle_block named_block(const struct named *n, const attn_block_config *config, const char *prefix,
@@ -250,7 +256,9 @@ struct oracle_block named_block(const struct named *n, const attn_block_config *
                              .activation = config->activation,
                              .gated = config->gated,
                              .norm_first = config->norm_first,
-                             .has_cross = config->cross};
+                             .has_cross = config->cross,
+                             .post_norms = config->post_norms,
+                             .norm_plus_one = config->norm_plus_one};
     if (names->q) {
         o.self = (struct oracle_mha){c.heads, c.kv_heads, c.head_dim, c.value_dim, {0}, {0}, {0}, {0}};
         o.self.q = named_dense(n, c.heads * c.head_dim, c.d_model, prefix, names->q);
@@ -274,7 +282,10 @@ struct oracle_block named_block(const struct named *n, const attn_block_config *
     o.up = named_dense(n, config->d_ff, c.d_model, prefix, names->up);
     o.down = named_dense(n, c.d_model, config->d_ff, prefix, names->down);
     for (int i = 0; i < 2 + !!config->cross; i++)
-        o.norms[i] = named_norm(n, config->norm, c.d_model, config->eps, prefix, names->norms[i]);
+        o.norms[i] =
+            named_norm(n, config->norm, c.d_model, config->eps, prefix, o.post_norms ? post_norms[i] : names->norms[i]);
+    for (int i = 0; i < 2 && o.post_norms; i++)
+        o.after[i] = named_norm(n, config->norm, c.d_model, config->eps, prefix, post_norms[2 + i]);
     return o;
 }
 

@@ -120,6 +120,8 @@ struct oracle_block {
     struct oracle_mha self, cross;
     struct oracle_dense up, gate, down; /**< gate only if gated */
     struct oracle_norm norms[3];        /**< in the order in which they come, without gaps */
+    int post_norms, norm_plus_one;      /**< as in attn_block_config */
+    struct oracle_norm after[2];        /**< with post_norms: of what attention and the network give */
 };
 
 /** What a block is given besides x. */

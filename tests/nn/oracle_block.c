@@ -53,6 +53,20 @@ static void run(const struct sublayer *s, int which, const double *x, double *y)
     else feed_forward(s, x, y);
 }
 
+static void normalise(const struct oracle_block *b, const struct oracle_norm *norm, int64_t rows, const double *x,
+                      double *y)
+{
+    struct oracle_norm ours = *norm;
+    double *gamma = NULL;
+    if (b->norm_plus_one) {
+        ours.gamma = gamma = new_array(norm->channels);
+        for (int64_t c = 0; c < norm->channels; c++)
+            gamma[c] = (double)(1 + (real)norm->gamma[c]);
+    }
+    ORACLE(oracle_normalise)(&ours, rows, x, y);
+    free(gamma);
+}
+
 void ORACLE(oracle_block_forward)(const struct oracle_block *block, int64_t batch, int64_t tokens, const double *x,
                                   const struct oracle_block_inputs *inputs, double *out, double *self_weights,
                                   double *cross_weights)
@@ -72,13 +86,17 @@ void ORACLE(oracle_block_forward)(const struct oracle_block *block, int64_t batc
         if (which == 1 && !block->has_cross)
             continue;
         if (block->norm_first)
-            ORACLE(oracle_normalise)(&block->norms[norm], rows, state, normed);
+            normalise(block, &block->norms[norm], rows, state, normed);
         run(&s, which, block->norm_first ? normed : state, change);
+        if (block->post_norms) {
+            normalise(block, &block->after[which / 2], rows, change, normed);
+            memcpy(change, normed, (size_t)n * sizeof *change);
+        }
         drop(inputs->dropout, which, batch, tokens, block->d_model, change);
         for (int64_t i = 0; i < n; i++)
             state[i] = KEPT((real)state[i] + (real)change[i]);
         if (!block->norm_first) {
-            ORACLE(oracle_normalise)(&block->norms[norm], rows, state, normed);
+            normalise(block, &block->norms[norm], rows, state, normed);
             memcpy(state, normed, (size_t)n * sizeof *state);
         }
         norm++;

@@ -42,6 +42,8 @@ static void layer_create(struct layer *l, struct memory *m, attn_naming naming, 
         c->norm_first = c->gated = 1;
         c->norm = ATTN_NORM_RMS;
         c->activation = ATTN_ACTIVATION_SILU;
+        c->post_norms = rng_percent(rng, 30);
+        c->norm_plus_one = rng_percent(rng, 30);
     }
     if (cross) {
         c->cross = 1;
