@@ -396,7 +396,7 @@ static void test_names_and_numbers(void **state)
     assert_null(attn_isa_name(-1));
     assert_null(attn_isa_name(INT_MIN));
     assert_null(attn_isa_name(INT_MAX));
-    for (int a = 0; a <= ATTN_INVALID_FILE; a++)
+    for (int a = 0; a <= ATTN_PEER_LOST; a++)
         for (int b = 0; b < a; b++)
             assert_string_not_equal(attn_status_string((attn_status)a), attn_status_string((attn_status)b));
     assert_string_equal(attn_status_string((attn_status)99), "unknown status");

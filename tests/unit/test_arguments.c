@@ -145,6 +145,7 @@ static const struct wrong wrongs[] = {
      {FLOAT(params.scale, -3e38f), FLOAT(params.temperature, 1)}},
     {ATTN_INVALID_ARGUMENT, "causal|9", {INT(params.causal, 9)}},
     {ATTN_INVALID_ARGUMENT, "params.qk is 9; expected an attn_qk", {INT(params.qk, 9)}},
+    {ATTN_INVALID_ARGUMENT, "params.inputs is 2; expected an attn_inputs", {INT(params.inputs, 2)}},
     {ATTN_INVALID_ARGUMENT, "params.sums is 2; expected an attn_sums", {INT(params.sums, 2)}},
     {ATTN_INVALID_ARGUMENT, "params.isa is 'auto'; expected NULL or one of scalar|or ", {POINTER(params.isa, "auto")}},
     {ATTN_INVALID_ARGUMENT, "params.isa is ''|scalar", {POINTER(params.isa, "")}},

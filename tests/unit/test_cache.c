@@ -282,7 +282,62 @@ static void test_rotate(void **state)
     attn_cache_destroy(cache);
 }
 
-/** In 8 bits a row that has no scale is refused when it is to be seen, and no earlier. */
+/** A step that finds no pages leaves the one before it, with its rotations, whose memory it has made anew. */
+static void test_rotate_after_failure(void **state)
+{
+    (void)state;
+    static struct step_rows x;
+    static float expected[HEADS * D], turned_data[HEADS * D];
+    attn_cache_config c = small_config();
+    attn_rope_config rope = attn_rope_config_default();
+    rope.pairs = D / 2;
+    c.rope = &rope;
+    attn_cache *cache = make(&c);
+    const int64_t ids[3] = {add(cache), add(cache), add(cache)}, tokens[3] = {60, 1, 63}, position = 9;
+    const attn_tensor turned = attn_bthd(turned_data, 1, 1, HEADS, D);
+    draw_rows(&x, 1, 8);
+    assert_int_equal(attn_cache_step(cache, 1, &ids[0], &tokens[0], NULL), ATTN_OK);
+    assert_int_equal(attn_cache_step(cache, 1, &ids[1], &tokens[1], &position), ATTN_OK);
+    assert_int_equal(attn_cache_rotate(cache, &x.q, &turned, 1), ATTN_OK);
+    memcpy(expected, turned_data, sizeof expected);
+    FAILS(ATTN_CACHE_FULL, "pages", attn_cache_step(cache, 1, &ids[2], &tokens[2], NULL));
+    assert_int_equal(attn_cache_rotate(cache, &x.q, &turned, 1), ATTN_OK);
+    assert_memory_equal(turned_data, expected, sizeof expected);
+    assert_memory_not_equal(turned_data, x.q_data, sizeof turned_data);
+    attn_cache_destroy(cache);
+}
+
+/** The lse of a step of one token for each sequence, which runs as a batch, is that of one that has to be ragged. */
+static void test_lse(void **state)
+{
+    (void)state;
+    static struct step_rows x;
+    static float lse_data[2][3][HEADS], weights_data[HEADS * 3 * 2 * SIZE], out_data[HEADS * 3 * DV];
+    const attn_cache_config c = small_config();
+    attn_cache *cache = make(&c);
+    const int64_t ids[3] = {add(cache), add(cache), add(cache)}, first[3] = {5, 1, 3}, one[3] = {1, 1, 1};
+    attn_params p = attn_params_default();
+    const attn_tensor weights = attn_bhtd(weights_data, 1, HEADS, 3, 2 * SIZE);
+    draw_rows(&x, 9, 5);
+    run_step(cache, 3, ids, first, &x);
+    draw_rows(&x, 3, 6);
+    assert_int_equal(attn_cache_step(cache, 3, ids, one, NULL), ATTN_OK);
+    assert_int_equal(attn_cache_append(cache, 0, &x.k, &x.v, 0), ATTN_OK);
+    for (int ragged = 0; ragged < 2; ragged++) {
+        const attn_tensor lse = attn_bthd(lse_data[ragged], 1, 3, HEADS, 1);
+        p.lse = &lse;
+        p.weights = ragged ? &weights : NULL;
+        assert_int_equal(attn_cache_attend(cache, 0, &x.q, &x.out, &p), ATTN_OK);
+        assert_true(!ragged || memcmp(out_data, x.out_data, sizeof out_data) == 0);
+        memcpy(out_data, x.out_data, sizeof out_data);
+    }
+    assert_memory_equal(lse_data[0], lse_data[1], sizeof lse_data[0]);
+    for (int i = 0; i < 3; i++)
+        for (int h = 0; h < HEADS; h++)
+            assert_true(isfinite(lse_data[0][i][h]) && lse_data[0][i][h] != 0.0f);
+    attn_cache_destroy(cache);
+}
+
 /** A row that 8 bits cannot hold is a row of NaN, seen by the queries of its sequence and head from its place on. */
 static void test_scales(void **state)
 {
@@ -551,9 +606,12 @@ static void test_store_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_configs), cmocka_unit_test(test_steps),  cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_scales),  cmocka_unit_test(test_rotate), cmocka_unit_test(test_key_sums),
-        cmocka_unit_test(test_tree),    cmocka_unit_test(test_store),  cmocka_unit_test(test_store_errors),
+        cmocka_unit_test(test_configs),      cmocka_unit_test(test_steps),
+        cmocka_unit_test(test_layers),       cmocka_unit_test(test_scales),
+        cmocka_unit_test(test_rotate),       cmocka_unit_test(test_rotate_after_failure),
+        cmocka_unit_test(test_lse),          cmocka_unit_test(test_key_sums),
+        cmocka_unit_test(test_tree),         cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
