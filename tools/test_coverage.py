@@ -72,12 +72,17 @@ class Lists(unittest.TestCase):
             by_file, missed, _ = coverage.count(COUNTED, entries, absent)
             self.assertEqual((coverage.summary(by_file)[1].left_out, len(missed)), (left_out, 0 if left_out else 2))
 
+    def test_a_function(self):
+        entry, = self.entries("src/a/one.c f() without wide: nobody calls it\n")
+        self.assertEqual((entry.file, entry.without, entry.first, entry.last), ("src/a/one.c", "wide", 1, 6))
+
     def test_wrong_lists(self):
         for text, sentence in (
             ("src/a/one.c: reason\n- if (y)\n", "src/a/one.c has these lines 0 times, expected 1: if (y)"),
             ("src/a/one.c: reason\n- return 1;\n- if (x)\n", "src/a/one.c has these lines 0 times"),
             ("src/a/none.c: reason\n", "there is no file src/a/none.c"),
             ("src/a/one.c: \n", "src/a/one.c has no reason"),
+            ("src/a/one.c g(): reason\n", "src/a/one.c has 0 functions g(), expected 1"),
             ("- if (x)\n", "'- if (x)' is none of the lines that the list has"),
         ):
             self.assertIn("tools/coverage.txt:1: " + sentence, self.refusal(text))

@@ -172,8 +172,10 @@ attn_status npz_find(struct npz *npz, const char *name, size_t *index, struct np
     unsigned char *prefix = malloc(available > 0 ? available : 1);
     char *label = NULL;
     attn_status status = ATTN_OK;
-    if (prefix == NULL || asprintf(&label, "%s:%s", npz->path, name) < 0)
+    if (prefix == NULL || asprintf(&label, "%s:%s", npz->path, name) < 0) {
+        label = NULL; /* of which asprintf() does not say what it leaves there */
         status = io_fail(ATTN_OUT_OF_MEMORY, "%s: out of memory", npz->path);
+    }
     zip_file_t *file = status == ATTN_OK ? zip_fopen_index(npz->zip, *index, 0) : NULL;
     if (status == ATTN_OK && file == NULL)
         status = fail_archive(npz, name, zip_get_error(npz->zip));

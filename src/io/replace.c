@@ -62,6 +62,12 @@ static char *resolve(const char *path)
     return whole;
 }
 
+/* That of a call which has set errno. */
+static attn_status status_of_errno(void)
+{
+    return errno == ENOMEM ? ATTN_OUT_OF_MEMORY : ATTN_INVALID_FILE;
+}
+
 attn_status replace_target(char **canonical, const char *path)
 {
     *canonical = NULL;
@@ -70,7 +76,7 @@ attn_status replace_target(char **canonical, const char *path)
         return io_fail(ATTN_INVALID_ARGUMENT, "'%s' cannot be written: it names no file", path);
     char *name = resolve(path);
     if (name == NULL)
-        return io_fail(ATTN_INVALID_FILE, "%s: cannot be written: %s", path, strerror(errno));
+        return io_fail(status_of_errno(), "%s: cannot be written: %s", path, strerror(errno));
 
     struct stat info;
     attn_status status = ATTN_OK;
@@ -83,7 +89,7 @@ attn_status replace_target(char **canonical, const char *path)
     if (status == ATTN_OK) {
         char *directory = strndup(name, directory_length(name));
         if (directory == NULL || access(directory, W_OK | X_OK) != 0)
-            status = io_fail(ATTN_INVALID_FILE, "%s: cannot write to its folder: %s", path, strerror(errno));
+            status = io_fail(status_of_errno(), "%s: cannot write to its folder: %s", path, strerror(errno));
         free(directory);
     }
     if (status != ATTN_OK) {

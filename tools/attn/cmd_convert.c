@@ -233,8 +233,10 @@ static attn_status declare(struct conversion *c, struct output_set *outputs, con
                          "%s holds one array, but there are %zu; expected FILE.npz or FILE.safetensors", out, c->count);
     for (size_t i = 0; status == ATTN_OK && i < c->count; i++) {
         char *spec = NULL;
-        if (several && asprintf(&spec, "%s:%s", parts.path, c->items[i].name) < 0)
+        if (several && asprintf(&spec, "%s:%s", parts.path, c->items[i].name) < 0) {
+            spec = NULL; /* of which asprintf() does not say what it leaves there */
             status = io_fail(ATTN_OUT_OF_MEMORY, "out of memory");
+        }
         if (status == ATTN_OK)
             status = output_add(outputs, "the output", several ? spec : out, &c->items[i].array);
         free(spec);
