@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Architectures and rotations of models from folders, beside those of test_folders.c: against the oracle, or with the
- * bits of another architecture that is the same for some weights.
+ * Architectures, rotations and poolings of models from folders, beside those of test_folders.c: against the oracle, or
+ * with the bits of another architecture that is the same for some weights.
  */
 #include "model_folder.h"
 #include "small.h"
@@ -350,11 +350,96 @@ static void test_mt5(void **state)
     memory_destroy(m);
 }
 
+/** How modules.json and its Pooling's config.json name the pooling. */
+static void test_pooling_modes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *words;
+        attn_status status;
+        attn_pooling pooling;
+    } modes[] = {
+        {", \"pooling_mode\": \"max\"", NULL, ATTN_OK, ATTN_POOLING_MAX},
+        {", \"pooling_mode_lasttoken\": true", NULL, ATTN_OK, ATTN_POOLING_LAST},
+        {", \"pooling_mode_cls_token\": false, \"pooling_mode_max_tokens\": null, \"pooling_mode_mean_tokens\": true",
+         NULL, ATTN_OK, ATTN_POOLING_MEAN},
+        {", \"pooling_mode\": \"cls\", \"pooling_mode_cls_token\": true, \"word_embedding_dimension\": 8", NULL,
+         ATTN_OK, ATTN_POOLING_FIRST},
+        {", \"pooling_mode\": \"sum\"", "'pooling_mode' is 'sum'; expected one of mean, cls, max and lasttoken",
+         ATTN_UNSUPPORTED, ATTN_POOLING_NONE},
+        {", \"pooling_mode_mean_tokens\": true, \"pooling_mode_cls_token\": true",
+         "'pooling_mode_cls_token' is true; expected one of mean, cls, max and lasttoken", ATTN_UNSUPPORTED,
+         ATTN_POOLING_NONE},
+        {", \"pooling_mode_weightedmean_tokens\": true",
+         "'pooling_mode_weightedmean_tokens' is true; expected one of mean", ATTN_UNSUPPORTED, ATTN_POOLING_NONE},
+        {", \"pooling_mode\": \"mean\", \"word_embedding_dimension\": 4",
+         "'word_embedding_dimension' is 4; expected 8, the hidden size", ATTN_INVALID_FILE, ATTN_POOLING_NONE},
+    };
+    struct memory *m = memory_create("folder_kinds pooling_modes", 0);
+    struct model_folder folder = model_folder_bert(m);
+    model_folder_text(
+        &folder, "modules.json",
+        "[{\"type\": \"a.models.Transformer\", \"path\": \"\"}, {\"type\": \"Pooling\", \"path\": \"\"}]");
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        attn_model *model;
+        attn_model_info info = attn_model_info_default();
+        model_folder_bert_config(&folder, modes[i].more);
+        if (modes[i].words) {
+            model_folder_refused(&folder, modes[i].status, modes[i].words);
+            continue;
+        }
+        OK(attn_model_open(&model, folder.path, NULL));
+        OK(attn_model_describe(model, &info));
+        assert_int_equal(info.pooling, modes[i].pooling);
+        attn_model_close(model);
+    }
+    model_folder_remove(&folder);
+    memory_destroy(m);
+    nn_end_refusals();
+}
+
+/** What the pooler makes of the first tokens. */
+static void test_pooler(void **state)
+{
+    (void)state;
+    static const int64_t two[] = {0, 2, TOKENS};
+    struct memory *m = memory_create("folder_kinds pooler", 0);
+    struct model_folder folder = model_folder_make();
+    struct named *n = named_create(m);
+    const attn_tensor hidden = place_dense(m, 1, 1, TOKENS, D), pooled = place_dense(m, 1, 1, 2, D);
+    attn_model *model;
+    attn_model_info info = attn_model_info_default();
+    attn_model_batch batch = attn_model_batch_default();
+    attn_model_outputs outputs = attn_model_outputs_default();
+    add_bert(n, m, "", 2);
+    named_add_dense(n, m, D, D, 1, "", "pooler.dense");
+    model_folder_weights(&folder, "model.safetensors", n, m);
+    model_folder_bert_config(&folder, "");
+    OK(attn_model_open(&model, folder.path, NULL));
+    OK(attn_model_describe(model, &info));
+    assert_true(info.pooler);
+    batch.num_sequences = 2, batch.offsets = two, batch.ids = ids;
+    outputs.hidden = &hidden, outputs.pooled = &pooled;
+    OK(attn_model_encode(model, &batch, &outputs));
+    const double *w = named_values(n, "", "pooler.dense.weight"), *b = named_values(n, "", "pooler.dense.bias");
+    for (int s = 0; s < 2; s++)
+        for (int c = 0; c < D; c++) {
+            double sum = b[c];
+            for (int i = 0; i < D; i++)
+                sum += w[c * D + i] * (double)((float *)hidden.data)[two[s] * D + i];
+            assert_true(fabs((double)((float *)pooled.data)[s * D + c] - tanh(sum)) < 1e-5);
+        }
+    attn_model_close(model);
+    model_folder_remove(&folder);
+    memory_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rotations), cmocka_unit_test(test_qwen2), cmocka_unit_test(test_gemma2),
-        cmocka_unit_test(test_encoders),  cmocka_unit_test(test_mt5),
+        cmocka_unit_test(test_encoders),  cmocka_unit_test(test_mt5),   cmocka_unit_test(test_pooling_modes),
+        cmocka_unit_test(test_pooler),
     };
     guard_catch_faults();
     make_configs();

@@ -226,6 +226,10 @@ static void test_llama_steps_refuse(void **state)
     config.max_tokens = 8, config.max_sequences = 1;
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "llama is NULL", attn_llama_cache_config(NULL, &config));
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "config is NULL", attn_llama_cache_config(l.llama, NULL));
+    other = config;
+    other.struct_size = 8;
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "config.struct_size is 8; expected what attn_cache_config_default() sets",
+                 attn_llama_cache_config(l.llama, &other));
     OK(attn_llama_cache_config(l.llama, &config));
     other = config;
     other.kv_heads = 1;
@@ -252,6 +256,8 @@ static void test_llama_steps_refuse(void **state)
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "cache is NULL",
                  attn_llama_step(l.llama, NULL, good, NULL, 0, NULL, &logits, 0));
     STEP_REFUSES(ATTN_INVALID_ARGUMENT, "llama is NULL", attn_llama_step(NULL, cache, good, NULL, 0, NULL, &logits, 0));
+    STEP_REFUSES(ATTN_INVALID_ARGUMENT, "logits is NULL; expected a tensor",
+                 attn_llama_step(l.llama, cache, good, NULL, 0, NULL, NULL, 0));
     STEP_REFUSES(ATTN_SHAPE_MISMATCH, "k.shape[1] is 2; expected 1",
                  attn_llama_step(l.llama, narrow, good, NULL, 0, NULL, &logits, 0));
     OK(attn_llama_step(l.llama, cache, good, NULL, 0, NULL, &logits, 0));

@@ -356,6 +356,8 @@ static void test_create_refuses(void **state)
     } while (0)
     REFUSES(m, attn_mha_create(NULL, &s.config, &s.weights), ATTN_INVALID_ARGUMENT,
             "mha is NULL; expected where to put the layer");
+    REFUSES(m, attn_mha_load(NULL, &s.config, NULL, ""), ATTN_INVALID_ARGUMENT,
+            "mha is NULL; expected where to put the layer");
     REFUSES(m, attn_mha_create(&mha, NULL, &s.weights), ATTN_INVALID_ARGUMENT, "config|NULL");
     assert_null(mha);
     REFUSES(m, attn_mha_create(&mha, &s.config, NULL), ATTN_INVALID_ARGUMENT,

@@ -321,6 +321,8 @@ static void test_lstm_load(void **state)
             }
         named_add(named, m, ATTN_F32, 3, HIDDEN, 1, 0, "rnn.", "weight_hr_l0");
         w = named_weights(named);
+        REFUSES(NULL, attn_lstm_load(NULL, &c, w, "rnn."), ATTN_INVALID_ARGUMENT,
+                "lstm is NULL; expected where to put the LSTM");
         REFUSES(NULL, attn_lstm_load(&lstm, &c, w, "rnn."), ATTN_UNSUPPORTED,
                 "weights has rnn.weight_hr_l0; an LSTM with proj_size is not supported");
         attn_weights_destroy(w);

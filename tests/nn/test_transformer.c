@@ -377,6 +377,8 @@ static void test_transformer_refuses(void **state)
     d.max_length = 8;
 #define DECODE(mem, lens, decoding, hyp) attn_transformer_decode(t.model, mem, lens, decoding, hyp)
 #define WITH(assignment)                 CHANGED(attn_decoding, d, assignment)
+    REFUSES(m, attn_transformer_decode(NULL, &states, lengths, &d, best), ATTN_INVALID_ARGUMENT,
+            "model is NULL; expected an encoder-decoder");
     REFUSES(m, DECODE(NULL, lengths, &d, best), ATTN_INVALID_ARGUMENT, "memory|NULL");
     REFUSES(m, DECODE(&states, lengths, NULL, best), ATTN_INVALID_ARGUMENT,
             "decoding is NULL; expected an attn_decoding with max_length set");

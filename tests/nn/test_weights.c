@@ -174,6 +174,29 @@ static void test_bad_files(void **state)
     nn_end_refusals();
 }
 
+/** Sentences have the end of a long name, whole characters of it; an empty file has no name that could be meant. */
+static void test_long_names(void **state)
+{
+    (void)state;
+    enum { LETTERS = 90 };
+    for (int shift = 0; shift < 2; shift++) {
+        char name[2 * LETTERS + 32] = "/tmp/attn_";
+        attn_weights *w;
+        attn_tensor t;
+        strcat(name, shift ? "x" : "");
+        for (int i = 0; i < LETTERS; i++)
+            strcat(name, "\xc3\xa9");
+        assert_int_equal(rename(write_header("{}", 0), name), 0);
+        OK(attn_weights_open(&w, name));
+        REFUSES(NULL, attn_weights_get(w, "a", 0, 4, &t), ATTN_INVALID_ARGUMENT,
+                "...\xc3\xa9|\xc3\xa9 has no tensor 'a'; it has none at all");
+        assert_null(strstr(attn_last_error(), "/tmp/attn_"));
+        attn_weights_destroy(w);
+        unlink(name);
+    }
+    nn_end_refusals();
+}
+
 /** Every way to cut a real file short, and some of its bytes changed: refused or right, never a crash. */
 static void test_spoilt_files(void **state)
 {
@@ -337,8 +360,9 @@ static void test_load_mha(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_bad_files),      cmocka_unit_test(test_spoilt_files),
-                                       cmocka_unit_test(test_create_refuses), cmocka_unit_test(test_load_mha)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_order),
+                                       cmocka_unit_test(test_bad_files),    cmocka_unit_test(test_long_names),
+                                       cmocka_unit_test(test_spoilt_files), cmocka_unit_test(test_create_refuses),
+                                       cmocka_unit_test(test_load_mha)};
     return NN_MAIN(tests);
 }
