@@ -156,19 +156,27 @@ static void test_expressions(void **state)
 static void test_deep(void **state)
 {
     enum { DEPTH = 100 };
-    char file[60 * DEPTH + 200] = "{'decoder':";
+    static const struct {
+        const char *step, *steps, *place;
+    } kinds[] = {{"decoder", "decoders", "decoder.decoders[0].decoders[0].decoders[0].decoders[0].deco.decoders[0]"},
+                 {"normalizer", "normalizers", "normalizer.normalizers[0]."},
+                 {"pre_tokenizer", "pretokenizers", "pre_tokenizer.pretokenizers[0]."}};
     attn_tokenizer *t;
     (void)state;
-    for (int i = 0; i < DEPTH; i++)
-        strcat(file, "{'type':'Sequence','decoders':[");
-    for (int i = 0; i < DEPTH; i++)
-        strcat(file, "]}");
-    strcat(file, "," MODEL "}");
-    for (char *c = file; *c != '\0'; c++)
-        *c = *c == '\'' ? '"' : *c;
-    assert_int_equal(attn_tokenizer_parse(&t, file, strlen(file), "t.json"), ATTN_UNSUPPORTED);
-    assert_says(attn_last_error(), "t.json: decoder.decoders[0].decoders[0].decoders[0].decoders[0].deco.decoders[0] "
-                                   "is an object; expected sequences in sequences no deeper than 16");
+    for (int kind = 0; kind < 3; kind++) {
+        char file[60 * DEPTH + 200];
+        snprintf(file, sizeof file, "{'%s':", kinds[kind].step);
+        for (int i = 0; i < DEPTH; i++)
+            snprintf(file + strlen(file), sizeof file - strlen(file), "{'type':'Sequence','%s':[", kinds[kind].steps);
+        for (int i = 0; i < DEPTH; i++)
+            strcat(file, "]}");
+        strcat(file, "," MODEL "}");
+        for (char *c = file; *c != '\0'; c++)
+            *c = *c == '\'' ? '"' : *c;
+        assert_int_equal(attn_tokenizer_parse(&t, file, strlen(file), "t.json"), ATTN_UNSUPPORTED);
+        assert_says(attn_last_error(), kinds[kind].place);
+        assert_says(attn_last_error(), " is an object; expected sequences in sequences no deeper than 16");
+    }
     static char lists[100000];
     memset(lists, '[', sizeof lists);
     assert_int_equal(attn_tokenizer_parse(&t, lists, sizeof lists, "t.json"), ATTN_INVALID_FILE);
