@@ -84,8 +84,9 @@ static void test_rotations(void **state)
         {", \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}",
          {.pairs = 2, .scaling = ATTN_ROPE_YARN, .factor = 4, .original_length = 40}},
         {", \"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": 12, "
-         "\"beta_fast\": 6, \"beta_slow\": 0.5, \"attention_factor\": 0.7, \"truncate\": false}",
+         "\"beta_fast\": 6, \"beta_slow\": 0.5, \"attention_factor\": 0.7, \"truncate\": false, \"rope_theta\": 4}",
          {.pairs = 2,
+          .base = 4,
           .scaling = ATTN_ROPE_YARN,
           .factor = 4,
           .original_length = 12,
