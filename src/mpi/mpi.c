@@ -200,5 +200,5 @@ attn_status attn_mpi_plan_create(attn_mpi_plan **plan, MPI_Comm comm, const attn
     struct mpi_team team = mpi_team_of(&transport, 0, &lost);
     CHECK(mpi_status_of(&team, error, "making a communicator of the plan's own"));
     const struct mpi_tensors t = {q, k, v, out};
-    return mpi_plan_create(plan, &transport, &t, params, config);
+    return mpi_plan_create(plan, &transport, ATTN_OK, &t, params, config);
 }

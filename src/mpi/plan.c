@@ -261,19 +261,22 @@ static attn_status begin(struct attn_mpi_plan *plan, const struct mpi_tensors *t
 }
 
 /** Makes a plan whose team is there. */
-static attn_status make(struct attn_mpi_plan *plan, const struct mpi_tensors *t, const attn_params *params,
-                        const attn_mpi_config *config, int wanted)
+static attn_status make(struct attn_mpi_plan *plan, attn_status refused, const struct mpi_tensors *t,
+                        const attn_params *params, const attn_mpi_config *config, int wanted)
 {
     struct mpi_marks marks = mpi_marks_begin();
-    CHECK(mpi_agree(&plan->team,
-                    wanted ? begin(plan, t, params, config, &marks) : attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL"),
-                    &marks));
+    attn_status status = refused;
+    if (!status && t)
+        status = wanted ? begin(plan, t, params, config, &marks) : attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL");
+    CHECK(mpi_agree(&plan->team, status, &marks));
+    if (!t)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "no rank has tensors for a plan");
     mpi_split_team(&plan->team, plan->config.head_ranks, &plan->ring, &plan->group);
     return mpi_agree(&plan->team, make_ring(plan), NULL);
 }
 
-attn_status mpi_plan_create(attn_mpi_plan **plan, const struct mpi_transport *transport, const struct mpi_tensors *t,
-                            const attn_params *params, const attn_mpi_config *config)
+attn_status mpi_plan_create(attn_mpi_plan **plan, const struct mpi_transport *transport, attn_status refused,
+                            const struct mpi_tensors *t, const attn_params *params, const attn_mpi_config *config)
 {
     /* The others wait for what this rank says, so that every error is told. */
     struct attn_mpi_plan *made = calloc(1, sizeof *made);
@@ -281,7 +284,7 @@ attn_status mpi_plan_create(attn_mpi_plan **plan, const struct mpi_transport *tr
         return tell_no_plan(transport, config ? config->timeout : 0);
     made->transport = *transport;
     made->team = mpi_team_of(&made->transport, config ? config->timeout : 0, &made->lost);
-    const attn_status status = make(made, t, params, config, plan != NULL);
+    const attn_status status = make(made, refused, t, params, config, plan != NULL);
     if (status) {
         attn_mpi_plan_destroy(made);
         return status;

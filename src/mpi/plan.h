@@ -51,10 +51,12 @@ struct attn_mpi_plan {
 
 /**
  * Makes a plan whose messages a transport carries, as attn_mpi_plan_create() does for MPI; collective. The transport is
- * the plan's from here on, also on an error; *plan is written after ATTN_OK alone.
+ * the plan's from here on, also on an error; *plan is written after ATTN_OK alone. refused: an error that this rank has
+ * met already, with the sentence of attn_last_error(), and which all are told; nothing else is looked at then. t NULL
+ * with ATTN_OK: another rank is known to have met one.
  */
-attn_status mpi_plan_create(attn_mpi_plan **plan, const struct mpi_transport *transport, const struct mpi_tensors *t,
-                            const attn_params *params, const attn_mpi_config *config);
+attn_status mpi_plan_create(attn_mpi_plan **plan, const struct mpi_transport *transport, attn_status refused,
+                            const struct mpi_tensors *t, const attn_params *params, const attn_mpi_config *config);
 
 /** Whether ranks share heads out. */
 static inline int mpi_has_groups(const struct attn_mpi_plan *plan)
