@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """libattn.torch.distributed: processes of gloo against one process, errors on all of them, and those that die."""
+import dataclasses
 import itertools
 import os
 import time
@@ -154,6 +155,11 @@ def in_groups(rank, ranks):
     dist.barrier()
 
 
+def nobody_refuses(rank, ranks):
+    with pytest.raises(ValueError, match="no rank has tensors for a plan"):
+        libattn._core.Ranks(Carrier(None), dataclasses.asdict(Cut()), 0, 0).refuse(None)
+
+
 def in_error(rank, ranks):
     x, y = torch.randn(1, 4, 10, 8), torch.randn(1, 4, 10, 8, requires_grad=True)
     mask = torch.zeros(10, 20, requires_grad=True)
@@ -219,21 +225,22 @@ def test_a_lost_peer_ends_the_call(how, tmp_path):
     spawned(gone, 2, tmp_path, how)
 
 
-def refused(rank, ranks):
+def interrupted(rank, ranks):
+    nobody_refuses(rank, ranks)
     x = torch.randn(1, 2, 10, 8)
     start = Carrier.start
 
-    def interrupted(self, number):
+    def ended(self, number):
         raise KeyboardInterrupt
 
-    Carrier.start = interrupted
+    Carrier.start = ended
     with pytest.raises(KeyboardInterrupt):
         attention(x, x, x)
     Carrier.start = start
 
 
 def test_ctrl_c_is_seen(tmp_path):
-    spawned(refused, 1, tmp_path)
+    spawned(interrupted, 1, tmp_path)
 
 
 # ------------------------------------------------------------------------------------------- cuts --

@@ -55,7 +55,7 @@ static attn_status compare(struct mpi_team *team, attn_status status, const stru
 attn_status mpi_agree(struct mpi_team *team, attn_status status, const struct mpi_marks *marks)
 {
     if (*team->lost)
-        return attn_fail(ATTN_PEER_LOST, MPI_LOST, team->rank);
+        return mpi_has_lost(team);
     if (marks) {
         status = compare(team, status, marks);
         if (*team->lost)

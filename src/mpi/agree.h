@@ -15,8 +15,6 @@ struct mpi_marks {
     uint64_t mark[MPI_PARTS];
 };
 
-#define MPI_LOST "rank %d: an earlier message has failed; expected no further call of this plan"
-
 /** Marks of nothing. */
 struct mpi_marks mpi_marks_begin(void);
 /** Adds bytes to one of the parts; NULL with a size adds that there is nothing. */

@@ -5,7 +5,6 @@
 #include "mpi/team.h"
 
 #include "api/error.h"
-#include "mpi/agree.h"
 
 #include <time.h>
 
@@ -17,6 +16,12 @@ struct mpi_team mpi_team_of(struct mpi_transport *transport, double timeout, int
                              .stride = 1,
                              .timeout = timeout,
                              .lost = lost};
+}
+
+attn_status mpi_has_lost(const struct mpi_team *team)
+{
+    return attn_fail(ATTN_PEER_LOST, "rank %d: an earlier message has failed; expected no further call of this plan",
+                     team->rank);
 }
 
 attn_status mpi_status_of(struct mpi_team *team, int error, const char *what)
@@ -70,7 +75,7 @@ attn_status mpi_wait_until(struct mpi_team *team, int (*finished)(void *context)
     const double end = team->timeout > 0 ? now() + team->timeout : 0;
     for (long turn = 0;; turn++) {
         if (*team->lost)
-            return attn_fail(ATTN_PEER_LOST, MPI_LOST, team->rank);
+            return mpi_has_lost(team);
         if (finished(context))
             return ATTN_OK;
         if (team->meanwhile)

@@ -30,6 +30,9 @@ struct mpi_team {
 /** All ranks of a transport. */
 struct mpi_team mpi_team_of(struct mpi_transport *transport, double timeout, int *lost);
 
+/** The error of a call after a message has failed. */
+attn_status mpi_has_lost(const struct mpi_team *team);
+
 /** The status of what a transport's function returned; what says what was tried. */
 attn_status mpi_status_of(struct mpi_team *team, int error, const char *what);
 
