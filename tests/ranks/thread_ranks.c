@@ -54,7 +54,12 @@ static struct thread_ranks *all_of(const struct mpi_transport *t)
 static int fails(const struct mpi_transport *t)
 {
     struct thread_ranks *all = all_of(t);
-    return t->rank == all->failing_rank && ++all->calls == all->fails_at;
+    if (t->rank != all->failing_rank || ++all->calls != all->fails_at)
+        return 0;
+    pthread_mutex_lock(&all->lock);
+    all->is_gone = 1;
+    pthread_mutex_unlock(&all->lock);
+    return 1;
 }
 
 static int prepare(struct mpi_transport *t, int sends, void *data, size_t size, int rank, int tag,
@@ -135,8 +140,9 @@ static int test(struct mpi_transport *t, struct mpi_message *message, int *done)
     } else {
         *done = ((struct thread_message *)message->id)->state != STARTED;
     }
+    const int error = !*done && all->is_gone ? 2 : 0;
     pthread_mutex_unlock(&all->lock);
-    return 0;
+    return error;
 }
 
 static void discard(struct mpi_transport *t, struct mpi_message *message)
@@ -215,7 +221,10 @@ static void idle(struct mpi_transport *t)
 
 static void explain(struct mpi_transport *t, int error, char *sentence, size_t size)
 {
-    snprintf(sentence, size, "call %ld of rank %d is to fail (%d)", all_of(t)->fails_at, t->rank, error);
+    if (error == 1)
+        snprintf(sentence, size, "call %ld is to fail", all_of(t)->fails_at);
+    else
+        snprintf(sentence, size, "rank %d is gone", all_of(t)->failing_rank);
 }
 
 static void close_transport(struct mpi_transport *t)

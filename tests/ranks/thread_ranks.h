@@ -20,6 +20,7 @@ struct thread_ranks {
     struct thread_operation *operations[MOST_RANKS], *last;
     int failing_rank;       /**< the rank of which a call of the transport fails, */
     long fails_at, calls;   /**< and which one, from 1 on; 0: none does; how many it has made */
+    int is_gone;            /**< it has failed: what the others wait for fails, too */
     int opened[MOST_RANKS]; /**< transports that are not closed */
 };
 
