@@ -35,7 +35,7 @@ int main(void)
     return attn_forward(&rows, &rows, &rows, &columns, &params) == ATTN_OK ? 0 : 1;
 }
 EOF
-for header in types params backward cache patterns quantise rope nn nn/alignment nn/block nn/elementwise nn/linear nn/mha nn/model nn/models \
+for header in types params backward cache patterns quantise rope mpi_plan nn nn/alignment nn/block nn/elementwise nn/linear nn/mha nn/model nn/models \
     nn/recurrent \
     nn/tensors nn/weights; do
     printf '#include <attn/%s.h>\n' "$header" "$header" |
