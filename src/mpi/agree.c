@@ -54,8 +54,8 @@ static attn_status compare(struct mpi_team *team, attn_status status, const stru
 
 attn_status mpi_agree(struct mpi_team *team, attn_status status, const struct mpi_marks *marks)
 {
-    if (*team->lost)
-        return mpi_has_lost(team);
+    if (*team->lost) /* by what status says, or before */
+        return status == ATTN_PEER_LOST ? status : mpi_has_lost(team);
     if (marks) {
         status = compare(team, status, marks);
         if (*team->lost)

@@ -17,6 +17,8 @@ struct attn_mpi_plan {
     struct mpi_team ring;                       /**< those with the same heads, one of each group: keys travel here */
     struct mpi_team group;                      /**< those that share tokens, each with heads of its own */
     int lost;                                   /**< a message of any of them has failed */
+    struct attn_mpi_plan *left_before;          /**< of those that were destroyed after that, the one before */
+    double *left_options;                       /**< gradients of options that were being summed then */
     attn_mpi_config config;                     /**< head_ranks is the number, chosen or given */
     attn_tensor q, k, v, out;                   /**< this rank's shapes and types */
     int rotated;                                /**< with rope: q and k are turned before anything else */
