@@ -151,7 +151,19 @@ def in_groups(rank, ranks):
         cut = Cut("zigzag")
         local = cut.of(x, half)
         out = attention(local, local, local, group=half, cut=cut, causal=True)
-        torch.testing.assert_close(out, cut.of(libattn.torch.attention(x, x, x, causal=True), half))
+        whole = libattn.torch.attention(x, x, x, causal=True)
+        torch.testing.assert_close(out, cut.of(whole, half))
+        head = local[0, 1]  # (T, d)
+        out, lse = attention(head, head, head, group=half, cut=cut, causal=True, return_lse=True)
+        torch.testing.assert_close(out, cut.of(whole, half)[0, 1])
+        assert lse.shape == out.shape[:1]
+        tokens_first = local[0].transpose(0, 1)  # (T, H, d)
+        out, lse = attention(tokens_first, tokens_first, tokens_first, group=half, cut=cut, causal=True, layout="bthd",
+                             return_lse=True)
+        torch.testing.assert_close(out.transpose(0, 1), cut.of(whole, half)[0])
+        assert lse.shape == (2, len(out))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert attention(local, local, local, group=half, cut=cut).dtype == torch.bfloat16
     dist.barrier()
 
 

@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 
 from .. import _core
+from .._arrays import missing_axes
 from ..attention import gradients_of
 from ..options import Layout
 from .call import FLOATS, Options, apart, check, requires_grad
@@ -116,6 +117,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Group
     try:
         cut.ranges(0, carrier.ranks, carrier.rank)
         tensors, numbers = checked(q, k, v, options, layout)
+        if torch.is_autocast_enabled("cpu"):
+            q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         axis = -2 if layout == "bhtd" else -3
         lengths = [x.shape[axis] if x.dim() >= -axis else 1 for x in (q, k)]
         asked = requires_grad((q, k, v), tensors, numbers) if torch.is_grad_enabled() else False
@@ -169,7 +172,7 @@ class Ring(torch.autograd.Function):
             call = _core.Call(q, k, v, layout, options_of(tensors, numbers), ranks)
             batch, heads, tokens, _ = call.q.shape
             out = q.new_empty((*q.shape[:-1], v.shape[-1]))
-            lse = q.new_empty((batch, heads, tokens)[4 - q.dim() if layout == "bhtd" else 0 :], dtype=torch.float32)
+            lse = q.new_empty((batch, heads, tokens)[missing_axes(q.dim(), layout) :], dtype=torch.float32)
             call.set_outputs(out, lse)
             call.run()
         ctx.set_materialize_grads(False)
