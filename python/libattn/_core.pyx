@@ -17,6 +17,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from libattn.c_api cimport *
 
@@ -28,6 +29,7 @@ cdef extern from "Python.h":
 include "tensors.pxi"
 include "options.pxi"
 include "attention.pxi"
+include "ranks.pxi"
 include "around.pxi"
 include "caches.pxi"
 include "linear_attention.pxi"

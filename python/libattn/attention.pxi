@@ -8,7 +8,7 @@ class CacheFull(MemoryError):
 # Names of arguments in the library's sentences that have others here.
 cdef list RENAMED = [
     ("NULL", "None"), ("params.query_offset", "query_offset"), ("params.kv_len", "lengths"), ("params.kv_start", "starts"),
-    ("params.prefix_len", "prefix"), ("params.alibi_slopes", "alibi"), ("params.qk", "scores_of"),
+    ("params.prefix_len", "prefix"), ("params.alibi_slopes", "alibi"), ("params.qk", "scores_of"), ("config.", "cut."),
     ("params.ragged.cu_seqlens_k", "cu_seqlens of keys"), ("params.ragged.cu_seqlens_q", "cu_seqlens"),
     ("params.ragged->cu_seqlens_k", "cu_seqlens of keys"), ("params.ragged->cu_seqlens_q", "cu_seqlens"),
     ("params.window->", "window."), ("params.tree->", "tree."), ("params.callback", "score_function"),
@@ -53,10 +53,13 @@ cdef class Call:
     cdef readonly Tensor q, k, v
     cdef Tensor out, lse, weights, key_sums, scores, k_scale, v_scale
     cdef Params params
+    cdef Ranks ranks
     cdef int axes
     cdef bint paged
 
-    def __init__(self, q, k, v, str layout, dict options):
+    def __init__(self, q, k, v, str layout, dict options, Ranks ranks=None):
+        # With ranks: this rank's tokens of q, k and v, and options of the whole sequence.
+        self.ranks = ranks
         self.axes = choice("layout", layout, LAYOUTS)
         # Pools of pages have axes of their own.
         self.paged = options.get("block_table") is not None
@@ -65,7 +68,7 @@ cdef class Call:
         self.k = keys_tensor(k, "k", axes)
         self.v = keys_tensor(v, "v", axes)
         self.params = Params.__new__(Params)
-        self.params.set_all(self.q, self.k, options)
+        self.params.set_all(self.q, self.k, options, ranks)
         if hasattr(k, "channels"):
             self.k_scale = tensor(k.scale, "k.scale", axes)
             self.params.p.k_scale = &self.k_scale.t
@@ -105,6 +108,9 @@ cdef class Call:
 
     def run(self):
         cdef attn_status status
+        if self.ranks is not None:
+            self.ranks.forward(self)
+            return
         with nogil:
             status = attn_forward(&self.q.t, &self.k.t, &self.v.t, &self.out.t, &self.params.p)
         check(status)
@@ -171,6 +177,9 @@ cdef class Call:
             self.params.score_gradient_function = function("score_gradient_function", score_gradient_function)
             gradients.callback = call_score_gradient_function
             gradients.callback_user = <void *>self.params
+        if self.ranks is not None:
+            self.ranks.backward(self, &gradients)
+            return
         with nogil:
             status = attn_backward(&self.q.t, &self.k.t, &self.v.t, &self.out.t, &self.params.p, &gradients)
         check(status)

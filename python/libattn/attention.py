@@ -184,8 +184,14 @@ def attention_backward(q: A, k: A, v: A, out: A, lse: A, d_out: A, *, d_lse: A |
         Gradients; fields that were not wanted are None.
     """
     call = _core.Call(q, k, v, layout, options)
-    maker = Maker(q)
-    given: dict[str, Any] = {"q": q, "k": k, "v": v}
+    return gradients_of(call, {"q": q, "k": k, "v": v}, out, lse, d_out, d_lse, wanted, options, score_gradient_function)
+
+
+def gradients_of(call: _core.Call, qkv: dict[str, Any], out: Any, lse: Any, d_out: Any, d_lse: Any, wanted: Collection[str],
+                 options: Any, score_gradient_function: Callable[[Any], Array | None] | None = None) -> Gradients[Any]:
+    """attention_backward() of a call with these options."""
+    maker = Maker(qkv["q"])
+    given = dict(qkv)
     for name in ("mask", "head_scale", "sinks", "alibi"):
         given[name] = options.get(name)
     bias, terms = options.get("relative_bias"), options.get("disentangled")

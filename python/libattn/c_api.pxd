@@ -7,7 +7,7 @@ cdef extern from "attn/attn.h" nogil:
     ctypedef int attn_status
     ctypedef int attn_dtype
     int ATTN_OK, ATTN_INVALID_ARGUMENT, ATTN_SHAPE_MISMATCH, ATTN_SIZE_OVERFLOW, ATTN_UNSUPPORTED, ATTN_OUT_OF_MEMORY
-    int ATTN_CACHE_FULL
+    int ATTN_CACHE_FULL, ATTN_PEER_LOST
     int ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_BOOL, ATTN_I8, ATTN_U8, ATTN_F8_E4M3, ATTN_I4
 
     ctypedef struct attn_tensor:
@@ -327,6 +327,66 @@ cdef extern from "attn/linear_attention_backward.h" nogil:
                                                const attn_tensor *out, const attn_linear_attention_params *params,
                                                const attn_linear_attention_gradients *gradients)
     attn_status attn_draw_features(const attn_tensor *projection, uint64_t seed, uint64_t offset)
+
+cdef extern from "attn/mpi_plan.h" nogil:
+    ctypedef struct attn_mpi_config:
+        size_t struct_size
+        int placement
+        int64_t stripe
+        int64_t queries
+        int64_t keys
+        int wire
+        int head_ranks
+        int backward
+        double timeout
+    ctypedef struct attn_mpi_range:
+        int64_t first
+        int64_t count
+    ctypedef struct attn_mpi_plan:
+        pass
+    attn_mpi_config attn_mpi_config_default()
+    attn_status attn_mpi_ranges(const attn_mpi_config *config, int64_t tokens, int ranks, int rank,
+                                attn_mpi_range *ranges, int64_t max_ranges, int64_t *num_ranges)
+    void attn_mpi_plan_destroy(attn_mpi_plan *plan)
+    size_t attn_mpi_plan_describe(const attn_mpi_plan *plan, char *buffer, size_t size)
+    attn_status attn_mpi_forward(attn_mpi_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                 const attn_tensor *out, const attn_params *params)
+    attn_status attn_mpi_backward(attn_mpi_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                  const attn_tensor *out, const attn_params *params, const attn_gradients *gradients)
+
+# Not public: the extension holds the library's own parts.
+cdef extern from "mpi/plan.h" nogil:
+    ctypedef struct mpi_tensors "struct mpi_tensors":
+        const attn_tensor *q
+        const attn_tensor *k
+        const attn_tensor *v
+        const attn_tensor *out
+    ctypedef struct mpi_message "struct mpi_message":
+        size_t id
+        int is_there
+    ctypedef struct mpi_transport "struct mpi_transport"
+    ctypedef struct mpi_transport_functions "struct mpi_transport_functions":
+        int (*prepare)(mpi_transport *t, int sends, void *data, size_t size, int rank, int tag, mpi_message *message) noexcept
+        int (*start)(mpi_transport *t, mpi_message *message) noexcept
+        int (*test)(mpi_transport *t, mpi_message *message, int *done) noexcept
+        void (*discard)(mpi_transport *t, mpi_message *message) noexcept
+        int (*broadcast)(mpi_transport *t, void *data, size_t size, int root, mpi_message *message) noexcept
+        int (*lowest)(mpi_transport *t, const int *mine, int *lowest, mpi_message *message) noexcept
+        int (*gather)(mpi_transport *t, const void *mine, size_t size, void *all, mpi_message *message) noexcept
+        void (*idle)(mpi_transport *t) noexcept
+        void (*explain)(mpi_transport *t, int error, char *sentence, size_t size) noexcept
+        void (*close)(mpi_transport *t) noexcept
+        int needs_tests
+    ctypedef struct mpi_transport "struct mpi_transport":
+        const mpi_transport_functions *functions
+        void *own[2]
+        int rank
+        int ranks
+    attn_status mpi_plan_create(attn_mpi_plan **plan, const mpi_transport *transport, attn_status refused,
+                                const mpi_tensors *t, const attn_params *params, const attn_mpi_config *config)
+
+cdef extern from "api/error.h" nogil:
+    attn_status attn_fail(attn_status status, const char *format, ...)
 
 cdef extern from "threads.h" nogil:
     int libattn_python_threads()

@@ -138,7 +138,7 @@ cdef class Cache:
         for name in ("cu_seqlens", "block_table", "causal", "query_offset", "lengths", "starts"):
             if options.get(name) is not None:
                 raise ValueError(f"{name} is given; a cache knows where its keys are and what hides them")
-        params.set_all(queries, keys, {name: value for name, value in options.items() if name not in ("prefix", "tree")})
+        params.set_all(queries, keys, {name: value for name, value in options.items() if name not in ("prefix", "tree")}, None)
         params.sequences = self.step_sequences
         if options.get("prefix") is not None:
             params.set_one("prefix", options["prefix"])

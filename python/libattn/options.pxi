@@ -85,7 +85,7 @@ cdef class Params:
     cdef object score_function, weight_function, score_gradient_function
     cdef public object error # the first exception of a function
     cdef int64_t sequences
-    cdef int64_t keys # Tk
+    cdef int64_t queries, keys # Tq, Tk of the whole sequence
 
     def __cinit__(self):
         self.p = attn_params_default()
@@ -95,10 +95,12 @@ cdef class Params:
         self.kept.append(array)
         return address(array)
 
-    cdef int set_all(self, Tensor q, Tensor k, dict options) except -1:
+    cdef int set_all(self, Tensor q, Tensor k, dict options, Ranks ranks) except -1:
         """Options of a call with these tensors; None stands for an option that is not given."""
         self.q, self.k = q, k
-        self.sequences, self.keys = q.t.shape[0], k.t.shape[2]
+        self.sequences, self.queries, self.keys = q.t.shape[0], q.t.shape[2], k.t.shape[2]
+        if ranks is not None:
+            self.queries, self.keys = ranks.queries, ranks.keys
         for name in options:
             if name not in OPTIONS:
                 raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(OPTIONS))}")
@@ -196,7 +198,7 @@ cdef class Params:
             if self.p.query_offset != NULL:
                 value = "offset"
             elif self.p.kv_len == NULL and (
-                    self.q.t.shape[2] == self.keys if self.p.ragged == NULL else
+                    self.queries == self.keys if self.p.ragged == NULL else
                     self.ragged.cu_seqlens_q == self.ragged.cu_seqlens_k):
                 value = "top-left"
             else:
@@ -294,7 +296,7 @@ cdef class Params:
     cdef int set_segments(self, object value) except -1:
         first, second = pair("segments", value) if isinstance(value, tuple) else (value, value)
         batch = self.q.t.shape[0]
-        of_queries = integers(first, "segments of queries", (batch, self.q.t.shape[2]), "int32")
+        of_queries = integers(first, "segments of queries", (batch, self.queries), "int32")
         of_keys = integers(second, "segments of keys", (batch, self.keys), "int32")
         self.segments.q = <const int32_t *>self.keep(of_queries)
         self.segments.k = <const int32_t *>self.keep(of_keys)

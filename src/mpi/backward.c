@@ -22,7 +22,7 @@ struct backward {
     int num_returns,
         taken;   /**< of run->steps, those whose ranks send gradients of this rank's keys; how many were added */
     int leaving; /**< the buffer that the next gradients leave from */
-    MPI_Request *last[2]; /**< the requests that last sent from either, or NULL */
+    struct mpi_message *last[2]; /**< the messages that last sent from either, or NULL */
 };
 
 /** to += from, tensors of f32 of one shape with channels side by side. */
@@ -116,9 +116,7 @@ static attn_status collect(void *context)
     while (b->taken < b->num_returns) {
         const int buffer = b->taken % 2;
         int done = 0;
-        CHECK(mpi_status_of(&plan->ring,
-                            MPI_Test(&lane->receives[buffer][b->run->steps[b->taken]], &done, MPI_STATUS_IGNORE),
-                            "a message of gradients"));
+        CHECK(mpi_test(&plan->ring, &lane->receives[buffer][b->run->steps[b->taken]], &done, "a message of gradients"));
         if (!done)
             break;
         add_block(plan, plan->d_keys, plan->returning[buffer], mpi_my_keys(plan)->tokens);
@@ -189,12 +187,8 @@ static attn_status sum_options(struct mpi_run *run)
     const int64_t num = run->num_options;
     if (!num)
         return ATTN_OK;
-    MPI_Request request;
     double *all = run->options + num;
-    CHECK(mpi_status_of(
-        team, MPI_Iallgather(run->options, (int)num, MPI_DOUBLE, all, (int)num, MPI_DOUBLE, team->comm, &request),
-        "gradients of options"));
-    CHECK(mpi_wait(team, 1, &request, "gradients of options"));
+    CHECK(mpi_gather(team, run->options, (size_t)num * sizeof *all, all, "gradients of options"));
     for (int64_t n = 0; n < num; n++) {
         double sum = 0;
         for (int rank = 0; rank < team->ranks; rank++)

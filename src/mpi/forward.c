@@ -47,7 +47,7 @@ static attn_status visit(struct mpi_run *run, void *context, int step, const att
 {
     if (!run->failed)
         run->failed = mpi_cross_block(run, step, k, v, cross, context);
-    return ATTN_OK;
+    return run->plan->lost ? run->failed : ATTN_OK;
 }
 
 static attn_status compute(struct mpi_run *run, struct mpi_sums *sums, const attn_tensor *out)

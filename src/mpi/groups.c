@@ -55,25 +55,16 @@ attn_status mpi_choose_groups(const struct mpi_whole *whole, int ranks, attn_mpi
     return ATTN_OK;
 }
 
-static attn_status split(struct mpi_team *part, struct mpi_team *team, int color, int key)
-{
-    *part = *team;
-    CHECK(mpi_status_of(team, MPI_Comm_split(team->comm, color, key, &part->comm),
-                        "a communicator of a part of the ranks"));
-    CHECK(mpi_status_of(team, MPI_Comm_set_errhandler(part->comm, MPI_ERRORS_RETURN), "setting an error handler"));
-    CHECK(mpi_status_of(team, MPI_Comm_rank(part->comm, &part->rank), "asking for the rank"));
-    return mpi_status_of(team, MPI_Comm_size(part->comm, &part->ranks), "asking for the number of ranks");
-}
-
-attn_status mpi_split_team(struct mpi_team *team, int head_ranks, struct mpi_team *ring, struct mpi_team *group)
+void mpi_split_team(const struct mpi_team *team, int head_ranks, struct mpi_team *ring, struct mpi_team *group)
 {
     *ring = *group = *team;
-    if (head_ranks == 1) {
-        group->rank = 0, group->ranks = 1;
-        return ATTN_OK;
-    }
-    CHECK(split(group, team, team->rank / head_ranks, team->rank % head_ranks));
-    return split(ring, team, team->rank % head_ranks, team->rank / head_ranks);
+    ring->ranks = team->ranks / head_ranks;
+    ring->rank = team->rank / head_ranks;
+    ring->first = team->rank % head_ranks;
+    ring->stride = head_ranks;
+    group->ranks = head_ranks;
+    group->rank = team->rank % head_ranks;
+    group->first = team->rank - group->rank;
 }
 
 struct mpi_pool *mpi_pools_of(struct mpi_share *shares, int groups, int head_ranks, struct mpi_share **together)

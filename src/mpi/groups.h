@@ -17,8 +17,8 @@ attn_status mpi_choose_groups(const struct mpi_whole *whole, int ranks, attn_mpi
  */
 double mpi_waited_for(const struct mpi_whole *whole, int ranks, int group);
 
-/** Collective: makes the communicators of ranks with the same heads and of groups; both are team's without groups. */
-attn_status mpi_split_team(struct mpi_team *team, int head_ranks, struct mpi_team *ring, struct mpi_team *group);
+/** The ranks with the same heads, one of each group, and those of this rank's group. */
+void mpi_split_team(const struct mpi_team *team, int head_ranks, struct mpi_team *ring, struct mpi_team *group);
 
 /** [groups] what each group of head_ranks neighbours has; *together: only its ranges, for free(). NULL without memory.
  */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNIT = 4096, TAG = 3 };
+enum { TAG = 3 };
 
 /** A range of a rank, to be put in order. */
 struct piece {
@@ -66,28 +66,25 @@ void mpi_pool_free(struct mpi_pool *pool)
 
 attn_status mpi_exchange_make(struct mpi_exchange *exchange, struct mpi_team *group, size_t size)
 {
-    *exchange = (struct mpi_exchange){.group = group, .unit = MPI_DATATYPE_NULL};
-    exchange->size = size + (size_t)group->ranks * UNIT; /* each block begins and ends with a unit */
+    *exchange = (struct mpi_exchange){.group = group};
+    exchange->size = size + (size_t)group->ranks * MPI_UNIT; /* each block begins and ends with a unit */
     exchange->outgoing = attn_alloc_large(exchange->size);
     exchange->incoming = attn_alloc_large(exchange->size);
-    exchange->requests = malloc(2 * (size_t)group->ranks * sizeof *exchange->requests);
+    exchange->messages = calloc(2 * (size_t)group->ranks, sizeof *exchange->messages);
     exchange->sent = malloc(2 * (size_t)group->ranks * sizeof *exchange->sent);
     exchange->got = exchange->sent ? exchange->sent + group->ranks : NULL;
-    if (!exchange->outgoing || !exchange->incoming || !exchange->requests || !exchange->sent)
+    if (!exchange->outgoing || !exchange->incoming || !exchange->messages || !exchange->sent)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for an exchange of %zu bytes", exchange->size);
-    CHECK(mpi_status_of(group, MPI_Type_contiguous(UNIT, MPI_BYTE, &exchange->unit), "a type of messages"));
-    return mpi_status_of(group, MPI_Type_commit(&exchange->unit), "a type of messages");
+    return ATTN_OK;
 }
 
 void mpi_exchange_free(struct mpi_exchange *exchange)
 {
     if (!exchange->group || *exchange->group->lost)
         return;
-    if (exchange->unit != MPI_DATATYPE_NULL)
-        MPI_Type_free(&exchange->unit);
     free(exchange->outgoing);
     free(exchange->incoming);
-    free(exchange->requests);
+    free(exchange->messages);
     free(exchange->sent);
 }
 
@@ -127,7 +124,7 @@ static attn_tensor block_at(char *data, const attn_tensor *like, int64_t heads, 
 static size_t units_of(const attn_tensor *block)
 {
     const size_t bytes = (size_t)(block->shape[0] * block->stride[0]) * attn_dtype_size(block->dtype);
-    return (bytes + UNIT - 1) / UNIT;
+    return (bytes + MPI_UNIT - 1) / MPI_UNIT;
 }
 
 /** Copies between a rank's block and its rows of the group's tokens. */
@@ -150,21 +147,26 @@ static void move_rows(const struct mpi_pool *pool, int rank, const attn_tensor *
 static attn_status swap(struct mpi_exchange *e)
 {
     struct mpi_team *group = e->group;
-    char *from = e->outgoing, *to = e->incoming;
-    for (int i = 0; i < 2 * group->ranks; i++)
-        e->requests[i] = MPI_REQUEST_NULL;
+    const char *from = e->outgoing;
+    char *to = e->incoming;
     for (int rank = 0; rank < group->ranks; rank++) {
-        CHECK(mpi_status_of(group,
-                            MPI_Irecv(to, (int)e->got[rank], e->unit, rank, TAG, group->comm, &e->requests[rank]),
-                            "an exchange of heads"));
-        CHECK(mpi_status_of(
-            group,
-            MPI_Isend(from, (int)e->sent[rank], e->unit, rank, TAG, group->comm, &e->requests[group->ranks + rank]),
-            "an exchange of heads"));
-        to += e->got[rank] * UNIT;
-        from += e->sent[rank] * UNIT;
+        struct mpi_message *receive = &e->messages[rank], *send = &e->messages[group->ranks + rank];
+        const size_t sent = e->sent[rank] * MPI_UNIT, got = e->got[rank] * MPI_UNIT;
+        if (rank == group->rank) {
+            memcpy(to, from, sent);
+        } else {
+            CHECK(mpi_prepare(group, 0, to, got, rank, TAG, receive));
+            CHECK(mpi_start(group, receive));
+            CHECK(mpi_prepare(group, 1, (char *)from, sent, rank, TAG, send));
+            CHECK(mpi_start(group, send));
+        }
+        to += got;
+        from += sent;
     }
-    return mpi_wait(group, 2 * group->ranks, e->requests, "an exchange of heads");
+    CHECK(mpi_wait(group, 2 * group->ranks, e->messages, "an exchange of heads"));
+    for (int n = 0; n < 2 * group->ranks; n++)
+        mpi_discard(group, &e->messages[n]);
+    return ATTN_OK;
 }
 
 /** Blocks of one direction, with their sizes in units: some heads of this rank's tokens for each rank, */
@@ -190,14 +192,14 @@ attn_status mpi_to_heads(struct mpi_exchange *exchange, const struct mpi_pool *p
         copy(&block, &heads);
         sent[rank] = units_of(&block);
         got[rank] = units_of(&theirs);
-        at += sent[rank] * UNIT;
+        at += sent[rank] * MPI_UNIT;
     }
     CHECK(swap(exchange));
     at = exchange->incoming;
     for (int rank = 0; rank < ranks; rank++) {
         const attn_tensor block = other_block(pool, all, rank, at);
         move_rows(pool, rank, &block, all, 1);
-        at += got[rank] * UNIT;
+        at += got[rank] * MPI_UNIT;
     }
     return ATTN_OK;
 }
@@ -213,7 +215,7 @@ attn_status mpi_to_tokens(struct mpi_exchange *exchange, const struct mpi_pool *
         move_rows(pool, rank, &block, all, 0);
         sent[rank] = units_of(&block);
         got[rank] = units_of(&mine);
-        at += sent[rank] * UNIT;
+        at += sent[rank] * MPI_UNIT;
     }
     CHECK(swap(exchange));
     at = exchange->incoming;
@@ -221,7 +223,7 @@ attn_status mpi_to_tokens(struct mpi_exchange *exchange, const struct mpi_pool *
         const attn_tensor block = own_block(exchange, own, at);
         const attn_tensor heads = view(own, rank * block.shape[1], block.shape[1], 0, own->shape[2]);
         copy(&heads, &block);
-        at += got[rank] * UNIT;
+        at += got[rank] * MPI_UNIT;
     }
     return ATTN_OK;
 }

@@ -6,7 +6,7 @@
 #ifndef ATTN_MPI_HEADS_H
 #define ATTN_MPI_HEADS_H
 
-#include "mpi/agree.h"
+#include "mpi/team.h"
 #include "mpi/placement.h"
 
 /** One side, queries or keys, of a group. */
@@ -23,11 +23,10 @@ void mpi_pool_free(struct mpi_pool *pool);
 /** The exchange of a group: buffers for all of a tensor, outgoing and incoming. */
 struct mpi_exchange {
     struct mpi_team *group;
-    MPI_Datatype unit;
     size_t size;
     char *outgoing, *incoming;
-    MPI_Request *requests; /**< [2 * ranks] */
-    size_t *sent, *got;    /**< [ranks] sizes of blocks, in units */
+    struct mpi_message *messages; /**< [2 * ranks] */
+    size_t *sent, *got;           /**< [ranks] sizes of blocks, in units */
 };
 
 /** size: the most bytes of a tensor of either kind, (B, heads, own tokens, d) or (B, heads / ranks, all tokens, d). */

@@ -5,7 +5,7 @@
 #ifndef ATTN_MPI_PLACEMENT_H
 #define ATTN_MPI_PLACEMENT_H
 
-#include "attn/mpi.h"
+#include "attn/mpi_plan.h"
 
 /** The tokens of one rank: ranges in ascending order, none of them empty, with tokens of others between them. */
 struct mpi_share {

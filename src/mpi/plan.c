@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of libattn_mpi: a communicator of their own, who holds which tokens, buffers, and persistent requests.
+ * Plans of libattn_mpi: who holds which tokens, buffers, and the messages that are prepared.
  */
 #include "mpi/plan.h"
 
@@ -8,54 +8,26 @@
 #include "cpu/large.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /** Of a call of the core between two looks at messages: some tens of milliseconds of a core; and what it gives. */
 static const double MULTIPLY_ADDS_AT_ONCE = 2e9, BYTES_AT_ONCE = 16 << 20;
 
-/** That MPI can be used as it will be: by this thread, between processes of one group. */
-static attn_status check_engine(MPI_Comm comm)
-{
-    int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE, inter = 0;
-    MPI_Initialized(&begun);
-    if (begun)
-        MPI_Finalized(&ended);
-    if (!begun || ended)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "MPI is %s; expected a call between MPI_Init_thread and MPI_Finalize",
-                         begun ? "finalized" : "not initialised");
-    if (comm == MPI_COMM_NULL)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "comm is MPI_COMM_NULL; expected an intracommunicator");
-    MPI_Comm_test_inter(comm, &inter);
-    if (inter)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "comm is an intercommunicator; expected an intracommunicator");
-    MPI_Query_thread(&threads);
-    if (threads < MPI_THREAD_FUNNELED && attn_default_num_threads() > 1)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "MPI was initialised without support of threads; expected "
-                                                "MPI_THREAD_FUNNELED or more, or ATTN_NUM_THREADS=1");
-    return ATTN_OK;
-}
-
-static attn_status make_team(struct mpi_team *team, int *lost, MPI_Comm comm, double timeout)
-{
-    *team = (struct mpi_team){.comm = MPI_COMM_NULL, .timeout = timeout, .lost = lost};
-    CHECK(mpi_status_of(team, MPI_Comm_dup(comm, &team->comm), "a communicator of the plan's own"));
-    CHECK(mpi_status_of(team, MPI_Comm_set_errhandler(team->comm, MPI_ERRORS_RETURN), "setting an error handler"));
-    CHECK(mpi_status_of(team, MPI_Comm_rank(team->comm, &team->rank), "asking for the rank"));
-    return mpi_status_of(team, MPI_Comm_size(team->comm, &team->ranks), "asking for the number of ranks");
-}
-
 /** Tells the others that there is no memory for a plan, with what needs none. */
-static attn_status tell_no_plan(MPI_Comm comm, double timeout)
+static attn_status tell_no_plan(const struct mpi_transport *transport, double timeout)
 {
-    static struct mpi_team team; /* messages may reach it after a failure */
+    static struct mpi_transport kept; /* messages may reach it after a failure */
+    static struct mpi_team team;
     static int lost;
-    struct mpi_marks marks = mpi_marks_begin();
+    const struct mpi_marks marks = mpi_marks_begin();
+    kept = *transport;
     lost = 0;
-    CHECK(make_team(&team, &lost, comm, timeout));
+    team = mpi_team_of(&kept, timeout, &lost);
     const attn_status status = mpi_agree(&team, attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a plan"), &marks);
     if (!lost)
-        MPI_Comm_free(&team.comm);
+        kept.functions->close(&kept);
     return status;
 }
 
@@ -290,32 +262,30 @@ static attn_status begin(struct attn_mpi_plan *plan, const struct mpi_tensors *t
 }
 
 /** Makes a plan whose team is there. */
-static attn_status make(struct attn_mpi_plan *plan, const struct mpi_tensors *t, const attn_params *params,
-                        const attn_mpi_config *config, int wanted)
+static attn_status make(struct attn_mpi_plan *plan, attn_status refused, const struct mpi_tensors *t,
+                        const attn_params *params, const attn_mpi_config *config, int wanted)
 {
     struct mpi_marks marks = mpi_marks_begin();
-    CHECK(mpi_agree(&plan->team,
-                    wanted ? begin(plan, t, params, config, &marks) : attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL"),
-                    &marks));
-    CHECK(mpi_split_team(&plan->team, plan->config.head_ranks, &plan->ring, &plan->group));
+    attn_status status = refused;
+    if (!status && t)
+        status = wanted ? begin(plan, t, params, config, &marks) : attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL");
+    CHECK(mpi_agree(&plan->team, status, &marks));
+    if (!t)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "no rank has tensors for a plan");
+    mpi_split_team(&plan->team, plan->config.head_ranks, &plan->ring, &plan->group);
     return mpi_agree(&plan->team, make_ring(plan), NULL);
 }
 
-attn_status attn_mpi_plan_create(attn_mpi_plan **plan, MPI_Comm comm, const attn_tensor *q, const attn_tensor *k,
-                                 const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                                 const attn_mpi_config *config)
+attn_status mpi_plan_create(attn_mpi_plan **plan, const struct mpi_transport *transport, attn_status refused,
+                            const struct mpi_tensors *t, const attn_params *params, const attn_mpi_config *config)
 {
-    if (plan)
-        *plan = NULL;
-    CHECK(check_engine(comm));
-    /* From here on the others wait for what this rank says, so that every error is told. */
+    /* The others wait for what this rank says, so that every error is told. */
     struct attn_mpi_plan *made = calloc(1, sizeof *made);
     if (!made)
-        return tell_no_plan(comm, config ? config->timeout : 0);
-    const struct mpi_tensors t = {q, k, v, out};
-    attn_status status = make_team(&made->team, &made->lost, comm, config ? config->timeout : 0);
-    if (!status)
-        status = make(made, &t, params, config, plan != NULL);
+        return tell_no_plan(transport, config ? config->timeout : 0);
+    made->transport = *transport;
+    made->team = mpi_team_of(&made->transport, config ? config->timeout : 0, &made->lost);
+    const attn_status status = make(made, refused, t, params, config, plan != NULL);
     if (status) {
         attn_mpi_plan_destroy(made);
         return status;
@@ -324,10 +294,13 @@ attn_status attn_mpi_plan_create(attn_mpi_plan **plan, MPI_Comm comm, const attn
     return ATTN_OK;
 }
 
-static void free_comm(MPI_Comm *comm, const attn_mpi_plan *plan)
+/** Keeps what messages may reach for good: in a list, so that it is no leak for those who look for leaks. */
+static void leave(struct attn_mpi_plan *plan)
 {
-    if (!plan->lost && *comm != MPI_COMM_NULL)
-        MPI_Comm_free(comm);
+    static _Atomic(struct attn_mpi_plan *) left;
+    plan->left_before = atomic_load(&left);
+    while (!atomic_compare_exchange_weak(&left, &plan->left_before, plan))
+        ;
 }
 
 void attn_mpi_plan_destroy(attn_mpi_plan *plan)
@@ -350,19 +323,17 @@ void attn_mpi_plan_destroy(attn_mpi_plan *plan)
                              plan->all_out, plan->all_d_out, plan->all_d_lse, plan->own_d_q,   plan->own_d_keys};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
         free(buffers[i]);
-    if (plan->lost) /* messages may still come, and the engine still reads what it sends */
+    if (plan->lost) { /* messages may still come, and the transport still reads what it sends */
+        leave(plan);
         return;
+    }
     for (int i = 0; i < 2; i++) {
         free(plan->arriving[i]);
         free(plan->leaving[i]);
         free(plan->returning[i]);
     }
     free(plan->own);
-    if (groups && plan->ring.ranks) {
-        free_comm(&plan->ring.comm, plan);
-        free_comm(&plan->group.comm, plan);
-    }
-    free_comm(&plan->team.comm, plan);
+    plan->transport.functions->close(&plan->transport);
     free(plan);
 }
 

@@ -2,19 +2,23 @@
 /*
  * What a plan of libattn_mpi keeps between runs.
  */
-#ifndef ATTN_MPI_PLAN_H
-#define ATTN_MPI_PLAN_H
+#ifndef ATTN_MPI_PLAN_INTERNAL_H
+#define ATTN_MPI_PLAN_INTERNAL_H
 
+#include "mpi/agree.h"
 #include "mpi/groups.h"
 #include "mpi/rectangle.h"
 #include "mpi/whole.h"
 #include "mpi/wire.h"
 
 struct attn_mpi_plan {
+    struct mpi_transport transport;
     struct mpi_team team;                       /**< all ranks */
     struct mpi_team ring;                       /**< those with the same heads, one of each group: keys travel here */
     struct mpi_team group;                      /**< those that share tokens, each with heads of its own */
     int lost;                                   /**< a message of any of them has failed */
+    struct attn_mpi_plan *left_before;          /**< of those that were destroyed after that, the one before */
+    double *left_options;                       /**< gradients of options that were being summed then */
     attn_mpi_config config;                     /**< head_ranks is the number, chosen or given */
     attn_tensor q, k, v, out;                   /**< this rank's shapes and types */
     int rotated;                                /**< with rope: q and k are turned before anything else */
@@ -46,6 +50,15 @@ struct attn_mpi_plan {
     float *all_d_out, *all_d_lse;                 /**< with groups: gradients of out, of any type, and of lse */
     float *own_d_q, *own_d_keys;                  /**< with groups: of this rank's tokens and all heads */
 };
+
+/**
+ * Makes a plan whose messages a transport carries, as attn_mpi_plan_create() does for MPI; collective. The transport is
+ * the plan's from here on, also on an error; *plan is written after ATTN_OK alone. refused: an error that this rank has
+ * met already, with the sentence of attn_last_error(), and which all are told; nothing else is looked at then. t NULL
+ * with ATTN_OK: another rank is known to have met one.
+ */
+attn_status mpi_plan_create(attn_mpi_plan **plan, const struct mpi_transport *transport, attn_status refused,
+                            const struct mpi_tensors *t, const attn_params *params, const attn_mpi_config *config);
 
 /** Whether ranks share heads out. */
 static inline int mpi_has_groups(const struct attn_mpi_plan *plan)

@@ -8,7 +8,7 @@
 #ifndef ATTN_MPI_RECTANGLE_H
 #define ATTN_MPI_RECTANGLE_H
 
-#include "attn/mpi.h"
+#include "attn/mpi_plan.h"
 #include "driver/driver.h"
 #include "mpi/placement.h"
 

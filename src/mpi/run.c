@@ -195,7 +195,9 @@ attn_status mpi_run_end(struct mpi_run *run, attn_status status)
     mpi_rectangles_free(&run->rectangles);
     free(run->begun);
     free(run->steps);
-    if (!run->plan->lost) /* else messages may still reach them */
+    if (run->plan->lost) /* messages may still reach them */
+        run->plan->left_options = run->options;
+    else
         free(run->options);
     free(run->part_options);
     return status ? status : mpi_agree(&run->plan->team, run->failed, NULL);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks of keys and values, and the persistent requests by which they travel. A message is counted in units of a page,
- * so that its count is an int for whatever fits a machine.
+ * Blocks of keys and values, and the messages by which they travel, in whole units of a page.
  */
 #include "mpi/wire.h"
 
@@ -10,7 +9,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-enum { UNIT = 4096, GAP = 64 };
+enum { GAP = 64 };
 
 /** Bytes of (batch, head, token, channel), to a multiple of GAP; -1: too many. */
 static int64_t bytes_of(const struct mpi_block *block, int64_t tokens, int64_t channels, attn_dtype type)
@@ -27,11 +26,12 @@ size_t mpi_block_size(const struct mpi_block *block, int64_t tokens)
 {
     const int64_t k = bytes_of(block, tokens, block->dk, block->k_type);
     const int64_t v = bytes_of(block, tokens, block->dv, block->v_type);
+    const int64_t unit = (int64_t)MPI_UNIT;
     int64_t size;
-    if (k < 0 || v < 0 || __builtin_add_overflow(k, v, &size) || __builtin_add_overflow(size, 2 * UNIT - 1, &size))
+    if (k < 0 || v < 0 || __builtin_add_overflow(k, v, &size) || __builtin_add_overflow(size, 2 * unit - 1, &size))
         return 0;
-    size /= UNIT; /* at least one, as 0 says something else */
-    return size > INT_MAX ? 0 : (size_t)size * UNIT;
+    size /= unit; /* at least one, as 0 says something else */
+    return size > INT_MAX ? 0 : (size_t)size * MPI_UNIT;
 }
 
 void mpi_block_view(const struct mpi_block *block, void *data, int64_t tokens, attn_tensor *k, attn_tensor *v)
@@ -47,30 +47,20 @@ attn_status mpi_lane_make(struct mpi_lane *lane, struct mpi_team *team, int dire
                           const size_t *sent_size, void *const arriving[2], const size_t *arrived_size, int tag)
 {
     const int n = team->ranks;
-    *lane = (struct mpi_lane){.team = team, .steps = n, .unit = MPI_DATATYPE_NULL};
-    lane->all = malloc(4 * (size_t)n * sizeof *lane->all);
+    *lane = (struct mpi_lane){.team = team, .steps = n};
+    lane->all = calloc(4 * (size_t)n, sizeof *lane->all);
     if (!lane->all)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for messages between %d ranks", n);
-    for (int i = 0; i < 4 * n; i++)
-        lane->all[i] = MPI_REQUEST_NULL;
     for (int i = 0; i < 2; i++) {
         lane->sends[i] = lane->all + i * n;
         lane->receives[i] = lane->all + (2 + i) * n;
     }
-    CHECK(mpi_status_of(team, MPI_Type_contiguous(UNIT, MPI_BYTE, &lane->unit), "a type of messages"));
-    CHECK(mpi_status_of(team, MPI_Type_commit(&lane->unit), "a type of messages"));
     for (int step = 1; step < n; step++) {
         const int far = direction > 0 ? step : n - step;
         const int to = (team->rank + far) % n, from = (team->rank + n - far) % n;
         for (int i = 0; i < 2; i++) {
-            CHECK(mpi_status_of(team,
-                                MPI_Send_init(leaving[i], (int)(sent_size[step] / UNIT), lane->unit, to, tag,
-                                              team->comm, &lane->sends[i][step]),
-                                "preparing a message"));
-            CHECK(mpi_status_of(team,
-                                MPI_Recv_init(arriving[i], (int)(arrived_size[step] / UNIT), lane->unit, from, tag,
-                                              team->comm, &lane->receives[i][step]),
-                                "preparing a message"));
+            CHECK(mpi_prepare(team, 1, leaving[i], sent_size[step], to, tag, &lane->sends[i][step]));
+            CHECK(mpi_prepare(team, 0, arriving[i], arrived_size[step], from, tag, &lane->receives[i][step]));
         }
     }
     return ATTN_OK;
@@ -81,23 +71,14 @@ void mpi_lane_free(struct mpi_lane *lane)
     if (!lane->team || *lane->team->lost)
         return;
     for (int i = 0; lane->all && i < 4 * lane->steps; i++)
-        if (lane->all[i] != MPI_REQUEST_NULL)
-            MPI_Request_free(&lane->all[i]);
-    if (lane->unit != MPI_DATATYPE_NULL)
-        MPI_Type_free(&lane->unit);
+        mpi_discard(lane->team, &lane->all[i]);
     free(lane->all);
-}
-
-attn_status mpi_start(struct mpi_team *team, MPI_Request *request)
-{
-    return mpi_status_of(team, MPI_Start(request), "starting a message");
 }
 
 attn_status mpi_lane_progress(const struct mpi_lane *lane)
 {
-    int done;
-    if (lane->steps <= 1 || *lane->team->lost)
-        return ATTN_OK;
-    return mpi_status_of(lane->team, MPI_Testall(4 * lane->steps, lane->all, &done, MPI_STATUSES_IGNORE),
-                         "a message of keys or gradients");
+    const int needs_tests = lane->steps > 1 && lane->team->transport->functions->needs_tests;
+    for (int i = 0, done; needs_tests && i < 4 * lane->steps && !*lane->team->lost; i++)
+        CHECK(mpi_test(lane->team, &lane->all[i], &done, "a message of keys or gradients"));
+    return ATTN_OK;
 }

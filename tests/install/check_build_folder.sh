@@ -35,6 +35,10 @@ unset C_INCLUDE_PATH CPATH LIBRARY_PATH LD_LIBRARY_PATH PKG_CONFIG_PATH
         }
         echo "$program runs"
     done
+    if pkg-config --exists attn_mpi; then
+        gcc -std=gnu99 -Wall -Wextra -Werror "$SOURCE/examples/ring_attention.c" -o ring_attention $(pkg-config --cflags --libs attn_mpi) -lm
+        "$SOURCE/tests/mpi/under_mpirun.sh" mpirun 1 ./ring_attention --tokens 1000
+    fi
     if [[ -x $BUILD/tools/attn ]]; then
         [[ $(command -v attn) == "$BUILD/tools/attn" && $(attn --version) == *"$VERSION"* ]] || {
             echo "check_build_folder: the command attn is \"$(command -v attn)\"; expected $BUILD/tools/attn" >&2

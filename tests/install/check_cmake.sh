@@ -27,7 +27,7 @@ fail() {
 "${meson[@]}" install -C "$build" --no-rebuild --destdir "$work/stage" >"$work/log" 2>&1 || fail "meson install failed"
 mv "$work/stage$prefix" "$work/moved"
 mkdir "$work/user"
-cp "$source"/examples/{simple,mha}.c "$work/user"
+cp "$source"/examples/{simple,mha,ring_attention}.c "$source/examples/reference.h" "$work/user"
 cat >"$work/user/text.c" <<'EOT'
 #include <attn/text.h>
 
@@ -59,23 +59,31 @@ foreach(kind "" _static)
     target_link_libraries(text${kind} PRIVATE attn::text${kind})
     add_test(NAME text${kind} COMMAND text${kind})
   endif()
+  if(TARGET attn::mpi${kind})
+    add_executable(ring_attention${kind} ring_attention.c)
+    target_link_libraries(ring_attention${kind} PRIVATE attn::mpi${kind} m)
+    add_test(NAME ring_attention${kind} COMMAND ${UNDER_MPIRUN} ${MPIEXEC_EXECUTABLE} 2 $<TARGET_FILE:ring_attention${kind}> --tokens 1000)
+    set_tests_properties(ring_attention${kind} PROPERTIES SKIP_RETURN_CODE 77)
+  endif()
 endforeach()
 EOT
 
-# configure FOLDER ASKED PARTS
+# configure FOLDER ASKED PARTS OPTION...
 configure() {
-    cmake -S "$work/user" -B "$work/$1" -DASKED="$2" -DPARTS="$3" -DCMAKE_PREFIX_PATH="$work/moved" \
+    cmake -S "$work/user" -B "$work/$1" -DASKED="$2" -DPARTS="$3" "${@:4}" -DCMAKE_PREFIX_PATH="$work/moved" \
+        -DUNDER_MPIRUN="$source/tests/mpi/under_mpirun.sh" \
         -DCMAKE_C_COMPILER="$compiler" >"$work/log" 2>&1
 }
 
 parts=()
 [[ -z $(find "$work/moved" -name 'libattn_nn.*') ]] || parts=(nn)
 [[ -z $(find "$work/moved" -name 'libattn_text.*') ]] || parts+=(text)
+[[ -z $(find "$work/moved" -name 'libattn_mpi.*') ]] || parts+=(mpi)
 configure good "$version" "$(IFS=";"; echo "${parts[*]}")" || fail "find_package(attn $version COMPONENTS ${parts[*]}) failed"
 grep -q "version $version" "$work/log" || fail "find_package(attn) did not set the version to $version"
 cmake --build "$work/good" >"$work/log" 2>&1 || fail "the programs could not be built"
 env -u LD_LIBRARY_PATH ctest --test-dir "$work/good" --output-on-failure >"$work/log" 2>&1 || fail "a program failed"
-for program in "$work"/good/{simple,mha,text}*; do
+for program in "$work"/good/{simple,mha,text,ring_attention}*; do
     [[ -f $program && -x $program ]] || continue
     needs=$(readelf --dynamic "$program" | grep 'NEEDED.*libattn' || true)
     case $program in
@@ -94,3 +102,12 @@ for other in "$((major + 1)).0" "$major.$((minor + 1))"; do
 done
 ! configure other "" nowhere || fail "find_package(attn COMPONENTS nowhere) found it"
 grep -q "'nowhere'" "$work/log" || fail "find_package(attn COMPONENTS nowhere) does not name it"
+
+# Without MPI the component mpi alone is not there, which is said, and fails nobody who can do without it.
+if [[ " ${parts[*]} " == *" mpi "* ]]; then
+    ! configure other "$version" mpi -DCMAKE_DISABLE_FIND_PACKAGE_MPI=TRUE || fail "find_package(attn COMPONENTS mpi) did without MPI"
+    grep -q "needs MPI" "$work/log" || fail "find_package(attn COMPONENTS mpi) does not say that it needs MPI"
+    rm -rf "$work/other"
+    configure other "$version" "OPTIONAL_COMPONENTS;mpi" -DCMAKE_DISABLE_FIND_PACKAGE_MPI=TRUE ||
+        fail "find_package(attn OPTIONAL_COMPONENTS mpi) failed without MPI"
+fi

@@ -26,7 +26,7 @@ IFS=: read -ra folders <<<"$(pkg-config --variable=pc_path pkg-config):${PKG_CON
 for folder in "${folders[@]}"; do
     find "$folder" -maxdepth 1 -name '*.pc' -exec ln -sf -t "$work/pc" '{}' + 2>/dev/null || true
 done
-# A gcc that has neither OpenMP nor, with NO_SLEEF, SLEEF; and no CMake, which Meson would ask for packages, too.
+# A gcc that has neither OpenMP nor, with NO_SLEEF, SLEEF; and no CMake and no mpicc, which Meson would ask as well.
 cat >"$work/gcc" <<'EOT'
 #!/bin/sh
 case "$*" in
@@ -37,7 +37,7 @@ esac
 exec gcc "$@"
 EOT
 chmod +x "$work/gcc"
-printf "[binaries]\nc = '%s'\ncmake = '/bin/false'\n" "$work/gcc" >"$work/native.ini"
+printf "[binaries]\nc = '%s'\ncmake = '/bin/false'\nmpicc = '/bin/false'\n" "$work/gcc" >"$work/native.ini"
 
 # configure OPTION...: with no more of the sources than the options ask for.
 configure() {
@@ -65,7 +65,7 @@ without() {
     mkdir "$work/away"
     find "$work/pc" -name "$files" -exec mv -t "$work/away" '{}' +
     refused "$@"
-    mv "$work"/away/* "$work/pc"
+    find "$work/away" -name '*.pc' -exec mv -t "$work/pc" '{}' +
     rmdir "$work/away"
 }
 
@@ -76,6 +76,7 @@ without 'cmocka.pc' cmocka libcmocka-dev -Dtests=false -Dtests=true
 without 'openblas.pc' OpenBLAS libopenblas-openmp-dev -Dbench=false -Dbench=true
 without 'libutf8proc.pc' utf8proc libutf8proc-dev -Dtext=false -Dtext=true
 without 'libpcre2-8.pc' PCRE2 libpcre2-dev -Dtext=false -Dtext=true
+without 'ompi-c.pc' MPI libopenmpi-dev -Dmpi=false -Dmpi=true
 NO_OPENMP=1 refused OpenMP libomp-dev -Dopenmp=disabled -Dopenmp=enabled
 
 rm -f "$work/pc/sleef.pc"

@@ -35,9 +35,17 @@ int main(void)
     return attn_forward(&rows, &rows, &rows, &columns, &params) == ATTN_OK ? 0 : 1;
 }
 EOF
-for header in types params backward cache patterns quantise rope nn nn/alignment nn/block nn/elementwise nn/linear nn/mha nn/model nn/models \
+for header in types params backward cache patterns quantise rope mpi_plan nn nn/alignment nn/block nn/elementwise nn/linear nn/mha nn/model nn/models \
     nn/recurrent \
     nn/tensors nn/weights; do
     printf '#include <attn/%s.h>\n' "$header" "$header" |
         "$compiler" "${flags[@]}" -I "$include" -x "$language" -
 done
+# With MPI's own header as one of the system's, whose warnings are not ours.
+if folders=$(pkg-config --cflags-only-I ompi-c 2>/dev/null); then
+    read -ra folders <<<"${folders//-I/-isystem }"
+    for header in "$include"/attn/mpi*.h; do
+        printf '#include <attn/%s>\n' "${header##*/}" "${header##*/}" |
+            "$compiler" "${flags[@]}" "${folders[@]}" -I "$include" -x "$language" -
+    done
+fi

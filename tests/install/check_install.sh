@@ -26,6 +26,10 @@ trap 'rm -rf "$stage"' EXIT
 for header in attn backward params patterns quantise rope text types nn nn/linear nn/mha nn/models nn/weights; do
     [[ -f $stage$prefix/include/attn/$header.h ]] || fail "attn/$header.h is not below $prefix/include"
 done
+mpi=$(find "$stage" -name attn_mpi.pc) # nothing without -Dmpi
+for header in "$source"/include/attn/mpi*.h; do
+    [[ -z $mpi || -f $stage$prefix/include/attn/${header##*/} ]] || fail "attn/${header##*/} is not below $prefix/include"
+done
 pc=$(find "$stage" -name attn.pc)
 [[ -n $pc ]] || fail "no attn.pc was installed"
 
@@ -56,6 +60,27 @@ libdir=$(ask --variable=libdir)
 LD_LIBRARY_PATH=$libdir "$stage/mha" >"$stage/install.log" || fail "the program with layers failed"
 output=$(LD_LIBRARY_PATH=$libdir "$stage/simple") || fail "the program failed: $output"
 grep -qF "libattn $version" <<<"$output" || fail "the program says '$output'; expected libattn $version"
+
+# over_ranks PROGRAM: on one process and on two of mpirun, unless it starts none here.
+over_ranks() {
+    local ranks code
+    for ranks in 1 2; do
+        code=0
+        "$source/tests/mpi/under_mpirun.sh" mpirun "$ranks" "$1" --tokens 1000 >"$stage/install.log" 2>&1 || code=$?
+        ((code == 0 || code == 77)) || fail "$(basename "$1") on $ranks processes failed: $(cat "$stage/install.log")"
+    done
+    ((code == 77)) && sed 1q "$stage/install.log" || echo "$(basename "$1") runs on 1 and 2 processes"
+}
+
+# Attention over several processes, with MPI's own compiler flags from attn_mpi.pc.
+if [[ $mpi ]]; then
+    read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --cflags --libs attn_mpi)"
+    gcc -std=gnu99 -Wall -Wextra -Werror "$source/examples/ring_attention.c" -o "$stage/ring_attention" "${flags[@]}" -lm
+    needs "$stage/ring_attention" libattn_mpi
+    LD_LIBRARY_PATH=$libdir over_ranks "$stage/ring_attention"
+    [[ -z $(find "$stage" -name libattn.so) ]] || ! readelf --dynamic "$libdir/libattn.so" | grep 'NEEDED.*mpi' ||
+        fail "libattn.so needs MPI"
+fi
 
 # Whatever commands were installed find their libraries, with nothing set in the environment, wherever the folder is moved;
 # below /usr they are found by the system.
@@ -96,7 +121,7 @@ for document in "$source"/docs/*.md; do
 done
 examples=("$documents"/examples/*.c)
 ((${#examples[@]} >= 10)) || fail "$documents has ${#examples[@]} examples; expected at least 10"
-read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --cflags attn_nn)"
+read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --cflags attn_nn ${mpi:+attn_mpi})"
 gcc -fsyntax-only "${flags[@]}" "${examples[@]}" || fail "an installed example does not compile"
 echo "${#examples[@]} installed examples compile"
 
@@ -122,4 +147,13 @@ EOF
         "$stage/static" >"$stage/install.log" || fail "$program, linked with the static libraries, failed"
         echo "$program runs with the static libraries"
     done
+    if [[ $mpi ]]; then
+        # MPI itself is shared, and what it takes to link it statically is its own affair.
+        read -ra flags <<<"$(pkg-config --define-variable=prefix="$stage$prefix" --static --cflags --libs attn_mpi)"
+        "$compiler" -std=gnu99 -Wall -Wextra -Werror "$source/examples/ring_attention.c" "$stage/own.c" -o "$stage/static_ring" \
+            "${flags[@]}"
+        ! readelf --dynamic "$stage/static_ring" | grep 'NEEDED.*libattn' ||
+            fail "ring_attention is linked with a shared library of libattn; expected the static one"
+        over_ranks "$stage/static_ring"
+    fi
 fi

@@ -89,7 +89,7 @@ def main():
     names = {word for path in (source / "src/isa").glob("*.c") for word in words_of(path.stem)}
 
     with tempfile.TemporaryDirectory() as folder:
-        return check(source, build, core, layers, commands.get(source / "src/mpi/plan.c"), stubs, names,
+        return check(source, build, core, layers, commands.get(source / "src/mpi/mpi.c"), stubs, names,
                      Intrinsics(folder, build), other_sets)
 
 

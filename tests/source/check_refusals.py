@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 
 SOURCES = ("src/**/*.c", "src/**/*.h")
-TESTS = ("tests/**/*.c", "tests/**/*.h", "tests/command/*.py")
+TESTS = ("tests/**/*.c", "tests/**/*.h", "tests/command/*.py", "python/tests/*.py")
 
 # Functions that take a format, and the number of this argument.
 FORMATS = {"attn_fail": 1, "io_fail": 1, "io_fail_at": 1}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans of libattn_mpi among threads, without MPI: results and gradients against one call over the whole sequence, and
+ * every call of a transport that can fail.
+ */
+#include "api/error.h"
+#include "mpi/plan.h"
+#include "random.h"
+#include "sentences.h"
+#include "thread_ranks.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 2, HEADS = 4, KV_HEADS = 2, TOKENS = 90, D = 16 };
+enum { Q, K, V, OUT, LSE, D_OUT, D_Q, D_K, D_V, TABLE, TENSORS };
+
+/** A call over a whole sequence: tensors, options, and what a single process gives. */
+struct call {
+    attn_mpi_config config;
+    attn_params params;
+    attn_tensor whole[TENSORS];
+    float d_slopes[HEADS];
+    int rotated, documents;
+};
+
+/** The same among ranks. */
+struct job {
+    const struct call *call;
+    struct thread_ranks *all;
+    attn_status status[MOST_RANKS];
+    double error[MOST_RANKS]; /**< the largest difference */
+    char sentence[MOST_RANKS][256];
+};
+
+static int32_t labels[BATCH * TOKENS];
+static const float SLOPES[HEADS] = {0.5f, 0.25f, 0.125f, 0.0625f};
+
+static attn_tensor make(int64_t batch, int64_t heads, int64_t tokens, int64_t channels)
+{
+    attn_tensor t = attn_bhtd(NULL, batch, heads, tokens, channels);
+    t.data = calloc((size_t)(batch * heads * tokens * channels) + 1, sizeof(float));
+    if (!t.data)
+        abort();
+    return t;
+}
+
+static attn_tensor like(const attn_tensor *t, int64_t tokens)
+{
+    return make(t->shape[0], t->shape[1], tokens, t->shape[3]);
+}
+
+static int64_t elements(const attn_tensor *t)
+{
+    return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+}
+
+/** For each number of a rank's tensor: itself and where it is in the whole one. */
+static void visit(const struct call *c, int rank, int ranks, attn_tensor *part, const attn_tensor *whole, int to_part,
+                  double *error)
+{
+    attn_mpi_range ranges[TOKENS];
+    int64_t num = 0;
+    if (attn_mpi_ranges(&c->config, TOKENS, ranks, rank, ranges, TOKENS, &num) != ATTN_OK)
+        abort(); /* cmocka's asserts are for its own thread */
+    const int64_t width = part->shape[3];
+    for (int64_t row = 0; row < part->shape[0] * part->shape[1]; row++) {
+        int64_t t = 0;
+        for (int64_t n = 0; n < num; n++)
+            for (int64_t i = 0; i < ranges[n].count; i++, t++)
+                for (int64_t x = 0; x < width; x++) {
+                    float *near = (float *)part->data + (row * part->shape[2] + t) * width + x;
+                    const float far = ((const float *)whole->data)[(row * TOKENS + ranges[n].first + i) * width + x];
+                    if (to_part)
+                        *near = far;
+                    else if (isfinite(far) || isfinite(*near)) /* -inf: no key is seen */
+                        *error = fmax(*error, fabs((double)*near - (double)far));
+                }
+    }
+}
+
+/** One rank's call, from its plan to its gradients. */
+static void run_rank(void *context, int rank)
+{
+    struct job *job = context;
+    const struct call *c = job->call;
+    const int ranks = job->all->ranks;
+    const int64_t mine = attn_mpi_local_tokens(&c->config, TOKENS, ranks, rank);
+    attn_tensor t[TENSORS];
+    for (int i = 0; i < TENSORS; i++) {
+        t[i] = like(&c->whole[i], mine);
+        if (i < OUT || i == D_OUT || i == TABLE)
+            visit(c, rank, ranks, &t[i], &c->whole[i], 1, NULL);
+    }
+    float d_slopes[HEADS];
+    attn_params params = c->params;
+    attn_gradients gradients = attn_gradients_default();
+    attn_rope_tables rope = {ATTN_ROPE_HALF_SPLIT, &t[TABLE], &t[TABLE]};
+    params.lse = &t[LSE];
+    params.rope = c->rotated ? &rope : NULL;
+    gradients.out = &t[D_OUT];
+    gradients.q = &t[D_Q], gradients.k = &t[D_K], gradients.v = &t[D_V];
+    gradients.alibi_slopes = params.alibi_slopes ? d_slopes : NULL;
+
+    struct mpi_transport transport = thread_ranks_open(job->all, rank);
+    const struct mpi_tensors given = {&t[Q], &t[K], &t[V], &t[OUT]};
+    attn_mpi_plan *plan = NULL;
+    attn_status status = mpi_plan_create(&plan, &transport, ATTN_OK, &given, &params, &c->config);
+    for (int time = 0; time < 2 && !status; time++) /* messages are started again */
+        status = attn_mpi_forward(plan, &t[Q], &t[K], &t[V], &t[OUT], &params);
+    if (!status)
+        status = attn_mpi_backward(plan, &t[Q], &t[K], &t[V], &t[OUT], &params, &gradients);
+    if (status)
+        snprintf(job->sentence[rank], sizeof job->sentence[rank], "%s", attn_last_error());
+    attn_mpi_plan_destroy(plan);
+    job->status[rank] = status;
+
+    const int compared[] = {OUT, LSE, D_Q, D_K, D_V};
+    for (size_t i = 0; !status && i < sizeof compared / sizeof *compared; i++)
+        visit(c, rank, ranks, &t[compared[i]], &c->whole[compared[i]], 0, &job->error[rank]);
+    for (int h = 0; !status && params.alibi_slopes && h < HEADS; h++)
+        job->error[rank] = fmax(job->error[rank], fabs((double)d_slopes[h] - (double)c->d_slopes[h]) / TOKENS);
+    for (int i = 0; i < TENSORS; i++)
+        free(t[i].data);
+}
+
+/** Draws tensors and computes what is right. */
+static void begin_call(struct call *c, uint64_t seed)
+{
+    struct rng rng = rng_for_case(seed, 1);
+    const int64_t heads[TENSORS] = {HEADS, KV_HEADS, KV_HEADS, HEADS, HEADS, HEADS, HEADS, KV_HEADS, KV_HEADS, 1};
+    for (int i = 0; i < TENSORS; i++) {
+        c->whole[i] = make(i == TABLE ? 1 : BATCH, heads[i], TOKENS, i == LSE ? 1 : i == TABLE ? 2 * (D / 2) : D);
+        if (i < OUT || i == D_OUT)
+            rng_fill_normal(&rng, c->whole[i].data, elements(&c->whole[i]));
+    }
+    float *table = c->whole[TABLE].data;
+    for (int t = 0; t < TOKENS; t++)
+        for (int i = 0; i < D / 2; i++) {
+            const double angle = t * pow(0.3, i);
+            table[t * D + i] = (float)cos(angle);
+            table[t * D + D / 2 + i] = (float)sin(angle);
+        }
+    for (int t = 0; t < BATCH * TOKENS; t++)
+        labels[t] = t % TOKENS / 37;
+    static const attn_segments documents = {labels, labels};
+    c->params.segments = c->documents ? &documents : NULL;
+    c->params.num_threads = 1;
+    c->config.queries = c->config.keys = TOKENS;
+    c->config.backward = 1;
+
+    attn_params params = c->params;
+    attn_gradients gradients = attn_gradients_default();
+    attn_tensor *t = c->whole;
+    const attn_rope_tables rope = {ATTN_ROPE_HALF_SPLIT, &t[TABLE], &t[TABLE]};
+    params.rope = c->rotated ? &rope : NULL;
+    params.lse = &t[LSE];
+    gradients.out = &t[D_OUT];
+    gradients.q = &t[D_Q], gradients.k = &t[D_K], gradients.v = &t[D_V];
+    gradients.alibi_slopes = params.alibi_slopes ? c->d_slopes : NULL;
+    assert_int_equal(attn_forward(&t[Q], &t[K], &t[V], &t[OUT], &params), ATTN_OK);
+    assert_int_equal(attn_backward(&t[Q], &t[K], &t[V], &t[OUT], &params, &gradients), ATTN_OK);
+}
+
+static void end_call(struct call *c)
+{
+    for (int i = 0; i < TENSORS; i++)
+        free(c->whole[i].data);
+}
+
+/** Calls of every kind of way that messages go. */
+static struct call call_number(int n)
+{
+    struct call c = {.config = attn_mpi_config_default(), .params = attn_params_default()};
+    c.config.placement = (attn_mpi_placement)(n % 3);
+    c.config.stripe = c.config.placement == ATTN_MPI_STRIPED ? 7 : 0;
+    c.params.causal = n % 2 ? ATTN_CAUSAL_TOP_LEFT : ATTN_CAUSAL_NONE;
+    c.params.alibi_slopes = n % 4 == 1 ? SLOPES : NULL;
+    c.rotated = n % 4 == 2;
+    c.documents = n % 5 == 4;
+    return c;
+}
+
+static void test_results(void **state)
+{
+    (void)state;
+    for (int n = 0; n < 6; n++) {
+        struct call c = call_number(n);
+        begin_call(&c, (uint64_t)n);
+        for (int ranks = 1; ranks <= 4; ranks++)
+            for (int head_ranks = 1; head_ranks <= 2; head_ranks++) {
+                if (ranks % head_ranks)
+                    continue;
+                struct thread_ranks all;
+                struct job job = {.call = &c, .all = &all};
+                c.config.head_ranks = head_ranks;
+                thread_ranks_begin(&all, ranks);
+                thread_ranks_run(&all, run_rank, &job);
+                for (int rank = 0; rank < ranks; rank++) {
+                    if (job.status[rank] || !(job.error[rank] < 2e-5))
+                        fail_msg("call %d, rank %d of %d, %d of a group: error %g, %s", n, rank, ranks, head_ranks,
+                                 job.error[rank], job.sentence[rank]);
+                    assert_int_equal(all.opened[rank], 0);
+                }
+                assert_null(all.messages);
+                thread_ranks_end(&all);
+            }
+        end_call(&c);
+    }
+}
+
+/** One call of the transport fails after the other, on one rank: nobody hangs, and each says why. */
+static void fail_each(int head_ranks, int ranks)
+{
+    struct call c = call_number(1);
+    begin_call(&c, 1);
+    c.config.head_ranks = head_ranks;
+    int ended = 0;
+    long n = 1;
+    for (; !ended; n += n < 40 ? 1 : 7) {
+        struct thread_ranks all;
+        struct job job = {.call = &c, .all = &all};
+        thread_ranks_begin(&all, ranks);
+        all.failing_rank = 1;
+        all.fails_at = n;
+        thread_ranks_run(&all, run_rank, &job);
+        ended = all.calls < n; /* it does not make so many */
+        for (int rank = 0; rank < ranks; rank++) {
+            char expected[64];
+            snprintf(expected, sizeof expected, rank == 1 ? "failed: call %ld is to fail" : "failed: rank 1 is gone",
+                     n);
+            const int late = rank != 1 && job.status[rank] == ATTN_OK; /* that one was not needed any more */
+            if (ended ? job.status[rank] != ATTN_OK
+                      : !late && (job.status[rank] != ATTN_PEER_LOST || !strstr(job.sentence[rank], expected)))
+                fail_msg("call %ld, rank %d: %s", n, rank, job.sentence[rank]);
+        }
+        assert_int_equal(all.opened[1], !ended); /* messages may be under way */
+        thread_ranks_end(&all);
+    }
+    assert_true(n > 100);
+    end_call(&c);
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    fail_each(1, 3);
+    fail_each(2, 4);
+}
+
+/** A rank that never comes. */
+static void come_but_one(void *context, int rank)
+{
+    if (rank != 1)
+        run_rank(context, rank);
+}
+
+static void test_timeout(void **state)
+{
+    (void)state;
+    struct call c = call_number(0);
+    begin_call(&c, 2);
+    c.config.timeout = 0.05;
+    struct thread_ranks all;
+    struct job job = {.call = &c, .all = &all};
+    thread_ranks_begin(&all, 3);
+    thread_ranks_run(&all, come_but_one, &job);
+    for (int rank = 0; rank < 3; rank += 2) {
+        assert_int_equal(job.status[rank], ATTN_PEER_LOST);
+        assert_non_null(strstr(job.sentence[rank], "did not come in 0.05 seconds, config.timeout"));
+    }
+    thread_ranks_end(&all);
+    end_call(&c);
+}
+
+/** One rank has failed before the plan, or has no tensors. */
+static void refuse_rank(void *context, int rank)
+{
+    struct job *job = context;
+    struct mpi_transport transport = thread_ranks_open(job->all, rank);
+    const attn_mpi_config config = attn_mpi_config_default();
+    attn_mpi_plan *plan = NULL;
+    const attn_status before = rank == 1 ? attn_fail(ATTN_UNSUPPORTED, "what is asked for is not to be had") : ATTN_OK;
+    job->status[rank] = mpi_plan_create(&plan, &transport, before, NULL, NULL, &config);
+    snprintf(job->sentence[rank], sizeof job->sentence[rank], "%s", attn_last_error());
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        struct thread_ranks all;
+        struct job job = {.all = &all};
+        thread_ranks_begin(&all, ranks);
+        thread_ranks_run(&all, refuse_rank, &job);
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_int_equal(job.status[rank], ranks > 1 ? ATTN_UNSUPPORTED : ATTN_INVALID_ARGUMENT);
+            assert_string_equal(job.sentence[rank], ranks > 1 ? "rank 1: what is asked for is not to be had"
+                                                              : "no rank has tensors for a plan");
+            assert_int_equal(all.opened[rank], 0);
+        }
+        thread_ranks_end(&all);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_results),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
