@@ -6,8 +6,8 @@
  * p threads on a head stand still for about p steps at its beginning and at its
  * end. Smaller tasks and blocks make steps shorter. Where even that leaves too much, dQ is
  * computed by itself, in tasks that wait for nobody: seven products instead of
- * five (S and dP twice), each of them on all threads. Sums have the same order in
- * both ways, so no bit moves.
+ * five (S and dP twice), each of them on all threads. Sums of dQ, dK and dV have the
+ * same order in both ways and with all sizes, so no bit moves.
  */
 #include "driver/backward_tasks.h"
 
@@ -93,12 +93,24 @@ static int may_be_apart(const struct attn_backward *b)
            !p->disentangled;
 }
 
+/**
+ * Whether a number is summed over pairs of several blocks as they are walked over, whose sizes are then a part of what
+ * it is: they may not follow the number of threads.
+ */
+static int sums_over_blocks(const struct attn_backward *b)
+{
+    return b->dslopes || b->dtable || attn_has_elements(&b->dmask) || attn_has_elements(&b->drel_k) ||
+           attn_has_elements(&b->drel_q);
+}
+
 void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int threads,
                               struct attn_backward_sizes *sizes)
 {
     const struct attn_problem *p = &b->forward;
     const double sequences = (double)p->num_sequences;
     if (threads <= 1 || sequences == 0 || p->k.shape[1] == 0 || p->q.shape[1] == 0 || p->params.block_mask)
+        return;
+    if (sums_over_blocks(b))
         return;
     const struct chains chains = {.count = sequences * (double)p->k.shape[1],
                                   .group = (double)(p->q.shape[1] / p->k.shape[1]),

@@ -143,6 +143,57 @@ static void test_bits(void **state)
     assert_true(apart > 0 && (together > 0 || most == 1)); /* else this tests less than it says */
 }
 
+/** Gradients of options, which are sums over blocks of queries and keys. */
+static void test_options(void **state)
+{
+    (void)state;
+    enum { BUCKETS = 9, REACH = 4, ROWS = 2 * REACH, NUMBERS = 3 * HEADS + HEADS * BUCKETS + TOKENS + 2 * ROWS * CHANNELS };
+    static struct call c;
+    static float factors[3][HEADS], biases[HEADS * BUCKETS], mask_data[TOKENS], rows[2][ROWS * CHANNELS];
+    static float got[2][NUMBERS];
+    static const int counts[] = {1, 64, 2, 7, 24, 200};
+    struct rng rng = rng_for_case(18, 0);
+    rng_fill_normal(&rng, factors[0], 3 * HEADS);
+    rng_fill_normal(&rng, biases, HEADS * BUCKETS);
+    rng_fill_normal(&rng, mask_data, TOKENS);
+    rng_fill_normal(&rng, rows[0], 2 * ROWS * CHANNELS);
+    const attn_tensor mask = attn_bhtd(mask_data, 1, 1, 1, TOKENS);
+    const attn_tensor rel_k = attn_bhtd(rows[0], 1, 1, ROWS, CHANNELS), rel_q = attn_bhtd(rows[1], 1, 1, ROWS, CHANNELS);
+    const attn_relative_bias table = {
+        .kind = ATTN_BUCKETS_CLIPPED, .buckets = BUCKETS, .max_distance = BUCKETS / 2, .table = biases};
+    const attn_disentangled terms = {.span = REACH, .rel_k = &rel_k, .rel_q = &rel_q};
+    for (int which = 0; which < 2; which++) /* biases, and terms by distance */
+        for (size_t i = 0; i < (surroundings_are_slow() ? 2 : sizeof counts / sizeof *counts); i++) {
+            float *at = got[i > 0];
+            memset(at, 0, sizeof got[0]);
+            initialize(&c, CAUSAL);
+            use_threads(&c, counts[i], counts[i] > 8);
+            c.params.head_scale = factors[0];
+            c.params.sinks = factors[1];
+            c.gradients.head_scale = at, at += HEADS;
+            c.gradients.sinks = at, at += HEADS;
+            const attn_tensor d_mask = attn_bhtd(at + HEADS + HEADS * BUCKETS, 1, 1, 1, TOKENS);
+            const attn_tensor d_rel_k = attn_bhtd(at, 1, 1, ROWS, CHANNELS),
+                              d_rel_q = attn_bhtd(at + ROWS * CHANNELS, 1, 1, ROWS, CHANNELS);
+            if (which) {
+                c.params.disentangled = &terms;
+                c.gradients.rel_k = &d_rel_k, c.gradients.rel_q = &d_rel_q;
+            } else {
+                c.params.alibi_slopes = factors[2];
+                c.params.relative_bias = &table;
+                c.params.mask = &mask;
+                c.gradients.alibi_slopes = at;
+                c.gradients.relative_bias = at + HEADS;
+                c.gradients.mask = &d_mask;
+            }
+            run(&c);
+            for (int n = 0; n < NUMBERS; n++)
+                if (memcmp(&got[0][n], &got[i > 0][n], sizeof got[0][n]) != 0)
+                    fail_msg("%s, number %d on %d threads is %.9g; on one %.9g", which ? "terms" : "biases", n,
+                             counts[i], (double)got[1][n], (double)got[0][n]);
+        }
+}
+
 /** What was asked for with some threads is enough for others. */
 static void test_workspace(void **state)
 {
@@ -179,6 +230,7 @@ int main(void)
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < ELEMENTS; j++)
             inputs[i][j] = rng_normal(&rng);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_workspace)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_options),
+                                       cmocka_unit_test(test_workspace)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
