@@ -6,8 +6,8 @@
  *     soak [--seconds 5] [--threads 4] [--seed N]
  *     soak --seed N --case N [--backward 1]           one case that failed, by 1 to 4 threads, in turn
  *
- * A call that is made again, by other threads, after a failed allocation or in a child, has to give the same bits. In the
- * end the library holds no more memory than after the first tenth of the time, when the threads had ended, too.
+ * A call that is made again, by other threads, after a failed allocation or in a child, has to give the same bits. In
+ * the end the library holds no more memory than after the first tenth of the time, when the threads had ended, too.
  */
 #include "arguments.h"
 #include "attn/cache.h"

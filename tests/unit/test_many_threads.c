@@ -147,7 +147,12 @@ static void test_bits(void **state)
 static void test_options(void **state)
 {
     (void)state;
-    enum { BUCKETS = 9, REACH = 4, ROWS = 2 * REACH, NUMBERS = 3 * HEADS + HEADS * BUCKETS + TOKENS + 2 * ROWS * CHANNELS };
+    enum {
+        BUCKETS = 9,
+        REACH = 4,
+        ROWS = 2 * REACH,
+        NUMBERS = 3 * HEADS + HEADS * BUCKETS + TOKENS + 2 * ROWS * CHANNELS
+    };
     static struct call c;
     static float factors[3][HEADS], biases[HEADS * BUCKETS], mask_data[TOKENS], rows[2][ROWS * CHANNELS];
     static float got[2][NUMBERS];
@@ -158,7 +163,8 @@ static void test_options(void **state)
     rng_fill_normal(&rng, mask_data, TOKENS);
     rng_fill_normal(&rng, rows[0], 2 * ROWS * CHANNELS);
     const attn_tensor mask = attn_bhtd(mask_data, 1, 1, 1, TOKENS);
-    const attn_tensor rel_k = attn_bhtd(rows[0], 1, 1, ROWS, CHANNELS), rel_q = attn_bhtd(rows[1], 1, 1, ROWS, CHANNELS);
+    const attn_tensor rel_k = attn_bhtd(rows[0], 1, 1, ROWS, CHANNELS),
+                      rel_q = attn_bhtd(rows[1], 1, 1, ROWS, CHANNELS);
     const attn_relative_bias table = {
         .kind = ATTN_BUCKETS_CLIPPED, .buckets = BUCKETS, .max_distance = BUCKETS / 2, .table = biases};
     const attn_disentangled terms = {.span = REACH, .rel_k = &rel_k, .rel_q = &rel_q};
