@@ -57,6 +57,15 @@ static int64_t elements(const attn_tensor *t)
     return t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
 }
 
+/** Keeps the larger one; not fmax(), over whose loops gcc 12 for AArch64 breaks down. */
+static void keep_larger(double *largest, double x)
+{
+    if (isnan(x))
+        x = INFINITY;
+    if (x > *largest)
+        *largest = x;
+}
+
 /** For each number of a rank's tensor: itself and where it is in the whole one. */
 static void visit(const struct call *c, int rank, int ranks, attn_tensor *part, const attn_tensor *whole, int to_part,
                   double *error)
@@ -76,7 +85,7 @@ static void visit(const struct call *c, int rank, int ranks, attn_tensor *part, 
                     if (to_part)
                         *near = far;
                     else if (isfinite(far) || isfinite(*near)) /* -inf: no key is seen */
-                        *error = fmax(*error, fabs((double)*near - (double)far));
+                        keep_larger(error, fabs((double)*near - (double)far));
                 }
     }
 }
@@ -121,7 +130,7 @@ static void run_rank(void *context, int rank)
     for (size_t i = 0; !status && i < sizeof compared / sizeof *compared; i++)
         visit(c, rank, ranks, &t[compared[i]], &c->whole[compared[i]], 0, &job->error[rank]);
     for (int h = 0; !status && params.alibi_slopes && h < HEADS; h++)
-        job->error[rank] = fmax(job->error[rank], fabs((double)d_slopes[h] - (double)c->d_slopes[h]) / TOKENS);
+        keep_larger(&job->error[rank], fabs((double)d_slopes[h] - (double)c->d_slopes[h]) / TOKENS);
     for (int i = 0; i < TENSORS; i++)
         free(t[i].data);
 }
