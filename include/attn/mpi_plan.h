@@ -101,7 +101,7 @@ ATTN_API void attn_mpi_plan_destroy(attn_mpi_plan *plan);
 ATTN_API size_t attn_mpi_plan_describe(const attn_mpi_plan *plan, char *buffer, size_t size);
 
 /**
- * The attention of this rank's queries over the keys of all ranks; collective. See "What a rank gives" above.
+ * The attention of this rank's queries over the keys of all ranks; collective. See "What a rank gives" in attn/mpi.h.
  *
  * Shapes, types and the presence of rope are those of the plan; params may otherwise differ from run to run. Of
  * params these are taken: what is a function of scores and positions (scale, temperature, head_scale, softcap, sinks,
@@ -130,7 +130,7 @@ ATTN_API attn_status attn_mpi_forward(attn_mpi_plan *plan, const attn_tensor *q,
  * @param params    its options, with lse as it has written it
  * @param gradients as for attn_backward(), of this rank's tokens: out and lse are read; q, k, v are written, and of
  *                  options head_scale, sinks, alibi_slopes and relative_bias, sums over all ranks' queries that every
- * rank gets. The others are ATTN_UNSUPPORTED. All ranks ask for the same ones
+ *                  rank gets. The others are ATTN_UNSUPPORTED. All ranks ask for the same ones
  * @return as attn_mpi_forward()
  * @since 0.1, experimental
  */

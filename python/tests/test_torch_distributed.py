@@ -185,6 +185,9 @@ def in_error(rank, ranks):
         "config of this rank are not those of rank 0": lambda: error_of(x, x, x, cut=Cut("zigzag" if only else "contiguous")),
         "placement is 'spiral'": lambda: error_of(x, x, x, cut=Cut("spiral") if only else Cut()),
         "stripe is 4": lambda: error_of(x, x, x, cut=Cut(stripe=4 if only else 0)),
+        "cut is a str; expected a Cut": lambda: error_of(x, x, x, cut="zigzag" if only else Cut()),
+        "timeout is 'long'": lambda: error_of(x, x, x, cut=Cut(timeout="long") if only else Cut()),
+        "cut.timeout is -1": lambda: error_of(x, x, x, cut=Cut(timeout=-1.0 if only else 0.0)),
         "cut.head_ranks is 3": lambda: error_of(x, x, x, cut=Cut(head_ranks=3)),
         "q is torch.float64": lambda: error_of(x.double() if only else x, x, x),
         "mask requires a gradient": lambda: error_of(y, y, y, mask=mask if only else mask.detach()),
@@ -279,5 +282,3 @@ def test_outside_of_a_group():
     x = torch.zeros(1, 1, 2, 4)
     with pytest.raises(ValueError, match="Default process group has not been initialized"):
         attention(x, x, x)
-    with pytest.raises(ValueError, match="cut is a str; expected a Cut"):
-        attention(x, x, x, cut="zigzag")

@@ -16,90 +16,16 @@
 #include "dtype.h"
 #include "ledger.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ------------------------------------------------------------- the library's memory -- */
-
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t size);
-void *__wrap_aligned_alloc(size_t alignment, size_t size);
-int __wrap_posix_memalign(void **p, size_t alignment, size_t size);
-void __wrap_free(void *p);
-
-static atomic_llong live_bytes;
-static _Thread_local int countdown; /**< to the allocation of this thread that fails; 0: none does */
-
-static int refused(void)
-{
-    if (countdown == 0 || --countdown > 0)
-        return 0;
-    errno = ENOMEM;
-    return 1;
-}
-
-static void *count(void *p)
-{
-    if (p)
-        live_bytes += (long long)malloc_usable_size(p);
-    return p;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    return refused() ? NULL : count(__real_malloc(size));
-}
-
-void *__wrap_calloc(size_t n, size_t size)
-{
-    return refused() ? NULL : count(__real_calloc(n, size));
-}
-
-void *__wrap_realloc(void *p, size_t size)
-{
-    if (refused())
-        return NULL;
-    const long long before = p ? (long long)malloc_usable_size(p) : 0;
-    void *moved = __real_realloc(p, size);
-    if (moved)
-        live_bytes += (long long)malloc_usable_size(moved) - before;
-    return moved;
-}
-
-void *__wrap_aligned_alloc(size_t alignment, size_t size)
-{
-    return refused() ? NULL : count(__real_aligned_alloc(alignment, size));
-}
-
-int __wrap_posix_memalign(void **p, size_t alignment, size_t size)
-{
-    if (refused())
-        return ENOMEM;
-    const int error = __real_posix_memalign(p, alignment, size);
-    if (!error)
-        count(*p);
-    return error;
-}
-
-void __wrap_free(void *p)
-{
-    if (p)
-        live_bytes -= (long long)malloc_usable_size(p);
-    __real_free(p);
-}
-
-/* ------------------------------------------------------------------------- threads -- */
 
 enum kind { FORWARD, BACKWARD, CACHE, LINEAR, CHILD, REFUSED, KINDS };
 static const char *const KIND_NAMES[KINDS] = {"forward",          "backward", "caches",
@@ -213,9 +139,9 @@ static void one_case(struct worker *w, uint64_t index)
     }
     w->num[c->backward ? BACKWARD : FORWARD]++;
     if (rng_percent(rng, 30)) {
-        countdown = (int)rng_range(rng, 1, 20);
+        ledger_countdown_here = (int)rng_range(rng, 1, 20);
         const attn_status status = call(w, (int)RNG_PICK(rng, 1, 2, 3, 4, 12), &again);
-        countdown = 0;
+        ledger_countdown_here = 0;
         w->num[REFUSED] += status == ATTN_OUT_OF_MEMORY;
         if (status != ATTN_OK && status != ATTN_OUT_OF_MEMORY)
             fail(w, "a call whose allocation failed", index);
@@ -238,7 +164,7 @@ static void one_cache(struct worker *w, uint64_t index)
     config.layers = 1, config.kv_heads = HEADS, config.dk = config.dv = D;
     config.dtype = rng_percent(rng, 50) ? ATTN_F32 : ATTN_BF16;
     config.max_tokens = MOST, config.max_sequences = 3, config.page_size = RNG_PICK(rng, 4, 16);
-    countdown = rng_percent(rng, 50) ? (int)rng_range(rng, 1, 12) : 0;
+    ledger_countdown_here = rng_percent(rng, 50) ? (int)rng_range(rng, 1, 12) : 0;
     attn_status status = attn_cache_create(&cache, &config);
     int64_t id = -1, fork_id = -1;
     if (!status)
@@ -260,7 +186,7 @@ static void one_cache(struct worker *w, uint64_t index)
     }
     if (!status)
         status = attn_cache_truncate(cache, id, MOST / 3);
-    countdown = 0;
+    ledger_countdown_here = 0;
     w->num[CACHE]++;
     w->num[REFUSED] += status == ATTN_OUT_OF_MEMORY;
     if (status != ATTN_OK && status != ATTN_OUT_OF_MEMORY)
@@ -398,12 +324,13 @@ int main(int argc, char **argv)
     if (only >= 0)
         return repeat(seed, (uint64_t)only, backward != 0) != 0;
     int64_t num[KINDS] = {0};
+    ledger_begin(0, 0);
     int failures = soak((int)threads, 0.1 * (double)seconds, seed, num);
-    const long long bytes = live_bytes;
+    const long long bytes = ledger.bytes;
     const long before = resident();
     if (!failures)
         failures = soak((int)threads, 0.9 * (double)seconds, seed + 1000, num);
-    const long long grown = live_bytes - bytes;
+    const long long grown = ledger.bytes - bytes;
     const long after = resident();
     printf("%" PRId64 " seconds, %" PRId64 " threads, %s, seed %" PRIu64 ":", seconds, threads, isa, seed);
     for (int kind = 0; kind < KINDS; kind++)

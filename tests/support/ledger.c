@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <malloc.h>
-#include <string.h>
 
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
@@ -14,12 +13,17 @@ int __wrap_posix_memalign(void **p, size_t alignment, size_t size);
 void __wrap_free(void *p);
 
 struct ledger ledger;
+_Thread_local int ledger_countdown_here;
 
 static int refused(void)
 {
     if (!ledger.active)
         return 0;
     ledger.made++;
+    if (ledger_countdown_here > 0 && --ledger_countdown_here == 0) {
+        errno = ENOMEM;
+        return 1;
+    }
     if (ledger.countdown == 0)
         return 0;
     if (ledger.countdown > 1) {
@@ -88,8 +92,9 @@ void __wrap_free(void *p)
 
 void ledger_begin(int countdown, int persistent)
 {
-    memset(&ledger, 0, sizeof ledger);
-    ledger.active = 1;
+    ledger.made = ledger.live = 0;
+    ledger.bytes = 0;
     ledger.countdown = countdown;
     ledger.persistent = persistent;
+    ledger.active = 1;
 }

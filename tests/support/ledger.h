@@ -8,6 +8,7 @@
 #ifndef TEST_LEDGER_H
 #define TEST_LEDGER_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 void *__real_malloc(size_t size);
@@ -17,12 +18,15 @@ void *__real_aligned_alloc(size_t alignment, size_t size);
 int __real_posix_memalign(void **p, size_t alignment, size_t size);
 void __real_free(void *p);
 
-/** Allocations until one fails (0: none will), whether all after it fail too, and what has happened. */
+/** Allocations until one fails (0: none will), whether all after it fail too, and what has happened, on any thread. */
 extern struct ledger {
-    int active, countdown, persistent;
-    int made, live;
-    long long bytes; /**< of those that live, as malloc rounds them up */
+    atomic_int active, countdown, persistent;
+    atomic_int made, live;
+    atomic_llong bytes; /**< of those that live, as malloc rounds them up */
 } ledger;
+
+/** Allocations of this thread until one fails; 0: none will. Counts down beside that of all threads. */
+extern _Thread_local int ledger_countdown_here;
 
 /** Starts counting; allocation countdown fails, and with persistent all after it. ledger.active = 0 ends it. */
 void ledger_begin(int countdown, int persistent);

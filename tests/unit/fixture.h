@@ -59,4 +59,12 @@ int fixture_outputs_equal(const struct fixture *a, const struct fixture *b);
 /** Whether text holds every one of the words, which are separated by '|'. */
 int holds_words(const char *text, const char *words);
 
+/** That a call returns this status, with a sentence that has these words. */
+#define FAILS_WITH(status, words, call)                                                                                \
+    do {                                                                                                               \
+        assert_int_equal(call, status);                                                                                \
+        if (!holds_words(attn_last_error(), words))                                                                    \
+            fail_msg("line %d: '%s' lacks one of '%s'", __LINE__, attn_last_error(), words);                           \
+    } while (0)
+
 #endif

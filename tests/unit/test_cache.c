@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Caches: what is wrong about their arguments, and that then nothing has
- * changed; what a step's attention offers beside out; drafts in a tree; rows
- * stored in a pool. That caches keep what they are given, through any
- * operations, is a property (tests/property/test_cache.c).
+ * changed; what a step's attention offers beside out; drafts in a tree. That caches keep what they are given, through
+ * any operations, is a property (tests/property/test_cache.c).
  */
 #include "fixture.h"
 #include "dtype.h"
@@ -48,19 +47,12 @@ static void draw_rows(struct step_rows *x, int64_t n, uint64_t seed)
     x->out = attn_bthd(x->out_data, 1, n, HEADS, DV);
 }
 
-#define FAILS(status, words, call)                                                                                     \
-    do {                                                                                                               \
-        assert_int_equal(call, status);                                                                                \
-        if (!holds_words(attn_last_error(), words))                                                                    \
-            fail_msg("line %d: '%s' lacks one of '%s'", __LINE__, attn_last_error(), words);                           \
-    } while (0)
-
 #define WRONG_CONFIG(status, words, ...)                                                                               \
     do {                                                                                                               \
         c = small_config();                                                                                            \
         (void)(__VA_ARGS__);                                                                                           \
         cache = (attn_cache *)&c;                                                                                      \
-        FAILS(status, words, attn_cache_create(&cache, &c));                                                           \
+        FAILS_WITH(status, words, attn_cache_create(&cache, &c));                                                      \
         assert_null(cache);                                                                                            \
     } while (0)
 
@@ -70,8 +62,8 @@ static void test_configs(void **state)
     attn_cache_config c = small_config();
     attn_cache *cache = NULL;
     attn_rope_config rope = attn_rope_config_default();
-    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL; expected the address of a pointer", attn_cache_create(NULL, &c));
-    FAILS(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_cache_config", attn_cache_create(&cache, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "cache is NULL; expected the address of a pointer", attn_cache_create(NULL, &c));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "config is NULL; expected an attn_cache_config", attn_cache_create(&cache, NULL));
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.struct_size is 8", c.struct_size = 8);
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.layers is 0", c.layers = 0);
     WRONG_CONFIG(ATTN_INVALID_ARGUMENT, "config.kv_heads is -1", c.kv_heads = -1);
@@ -132,13 +124,14 @@ static void test_steps(void **state)
     attn_cache *cache = make(&c);
     attn_cache_usage usage = attn_cache_usage_default();
     int64_t ids[3], id, tokens[3] = {5, 0, 1};
-    FAILS(ATTN_INVALID_ARGUMENT, "id is NULL; expected where to put one", attn_cache_add(cache, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "id is NULL; expected where to put one", attn_cache_add(cache, NULL));
     for (int i = 0; i < 3; i++)
         ids[i] = add(cache);
-    FAILS(ATTN_CACHE_FULL, "3 sequences, config.max_sequences", attn_cache_add(cache, &id));
-    FAILS(ATTN_INVALID_ARGUMENT, "fork is NULL; expected where to put an id", attn_cache_fork(cache, ids[0], NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "usage is NULL; expected where to put it", attn_cache_get_usage(cache, NULL));
-    FAILS(ATTN_CACHE_FULL, "3 sequences", attn_cache_fork(cache, ids[0], &id));
+    FAILS_WITH(ATTN_CACHE_FULL, "3 sequences, config.max_sequences", attn_cache_add(cache, &id));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "fork is NULL; expected where to put an id",
+               attn_cache_fork(cache, ids[0], NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "usage is NULL; expected where to put it", attn_cache_get_usage(cache, NULL));
+    FAILS_WITH(ATTN_CACHE_FULL, "3 sequences", attn_cache_fork(cache, ids[0], &id));
     draw_rows(&x, 6, 1);
     run_step(cache, 3, ids, tokens, &x);
     assert_int_equal(attn_cache_keys(cache), 8);
@@ -152,27 +145,27 @@ static void test_steps(void **state)
     y = x;
     memset(x.out_data, CANARY, sizeof x.out_data);
     const int64_t again[2] = {ids[1], ids[1]}, no_id[1] = {77}, many[1] = {MOST}, some[1] = {60}, less[1] = {-1};
-    FAILS(ATTN_INVALID_ARGUMENT, "ids[1] is 1 again; expected sequences that are all different",
-          attn_cache_step(cache, 2, again, tokens, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "ids[0] is 77|no such sequence", attn_cache_step(cache, 1, no_id, tokens, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 64|0 to 59", attn_cache_step(cache, 1, ids, many, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 60|0 to 59", attn_cache_step(cache, 1, ids, some, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is -1; expected 0 to 59: sequence 0 has 5 of config.max_tokens, 64",
-          attn_cache_step(cache, 1, ids, less, NULL));
-    FAILS(ATTN_CACHE_FULL, "free", (tokens[0] = 40, tokens[1] = 40, attn_cache_step(cache, 2, ids, tokens, NULL)));
-    FAILS(ATTN_CACHE_FULL, "the step has 119 tokens, and all pages together hold 80",
-          (tokens[0] = 59, tokens[1] = 60, attn_cache_step(cache, 2, ids, tokens, NULL)));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "ids[1] is 1 again; expected sequences that are all different",
+               attn_cache_step(cache, 2, again, tokens, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "ids[0] is 77|no such sequence", attn_cache_step(cache, 1, no_id, tokens, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens[0] is 64|0 to 59", attn_cache_step(cache, 1, ids, many, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens[0] is 60|0 to 59", attn_cache_step(cache, 1, ids, some, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens[0] is -1; expected 0 to 59: sequence 0 has 5 of config.max_tokens, 64",
+               attn_cache_step(cache, 1, ids, less, NULL));
+    FAILS_WITH(ATTN_CACHE_FULL, "free", (tokens[0] = 40, tokens[1] = 40, attn_cache_step(cache, 2, ids, tokens, NULL)));
+    FAILS_WITH(ATTN_CACHE_FULL, "the step has 119 tokens, and all pages together hold 80",
+               (tokens[0] = 59, tokens[1] = 60, attn_cache_step(cache, 2, ids, tokens, NULL)));
     const int64_t position = ((int64_t)1 << 53) + 1;
-    FAILS(ATTN_INVALID_ARGUMENT, "positions[0] is 9007199254740993; expected at most 2^53 in size",
-          attn_cache_step(cache, 1, &ids[1], (tokens[2] = 1, &tokens[2]), &position));
-    FAILS(ATTN_INVALID_ARGUMENT, "num is 4|0 to 3", attn_cache_step(cache, 4, ids, tokens, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "num is -1; expected 0 to 3, config.max_sequences",
-          attn_cache_step(cache, -1, ids, tokens, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "ids is NULL; expected 1 numbers", attn_cache_step(cache, 1, NULL, some, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL", attn_cache_step(cache, 1, ids, NULL, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_step(NULL, 0, NULL, NULL, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "length is 6; expected 0 to 5, the tokens of sequence 0",
-          attn_cache_truncate(cache, ids[0], 6));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "positions[0] is 9007199254740993; expected at most 2^53 in size",
+               attn_cache_step(cache, 1, &ids[1], (tokens[2] = 1, &tokens[2]), &position));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "num is 4|0 to 3", attn_cache_step(cache, 4, ids, tokens, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "num is -1; expected 0 to 3, config.max_sequences",
+               attn_cache_step(cache, -1, ids, tokens, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "ids is NULL; expected 1 numbers", attn_cache_step(cache, 1, NULL, some, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens is NULL", attn_cache_step(cache, 1, ids, NULL, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "cache is NULL", attn_cache_step(NULL, 0, NULL, NULL, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "length is 6; expected 0 to 5, the tokens of sequence 0",
+               attn_cache_truncate(cache, ids[0], 6));
     assert_int_equal(attn_cache_length(cache, ids[0]), 5);
     assert_int_equal(attn_cache_length(cache, 77), -1);
     assert_int_equal(attn_cache_length(NULL, 0), -1);
@@ -182,8 +175,8 @@ static void test_steps(void **state)
     /* A change of a sequence ends it. */
     assert_int_equal(attn_cache_truncate(cache, ids[0], 4), ATTN_OK);
     assert_int_equal(attn_cache_keys(cache), 0);
-    FAILS(ATTN_SHAPE_MISMATCH, "q.shape[2] is 6; expected 0, the tokens of the step",
-          attn_cache_attend(cache, 1, &x.q, &x.out, NULL));
+    FAILS_WITH(ATTN_SHAPE_MISMATCH, "q.shape[2] is 6; expected 0, the tokens of the step",
+               attn_cache_attend(cache, 1, &x.q, &x.out, NULL));
     attn_cache_destroy(cache);
 }
 
@@ -198,53 +191,55 @@ static void test_layers(void **state)
     attn_params p = attn_params_default();
     draw_rows(&x, 3, 2);
     assert_int_equal(attn_cache_step(cache, 1, &id, &tokens, NULL), ATTN_OK);
-    FAILS(ATTN_INVALID_ARGUMENT, "layer is 0, to which the step's keys have not been appended",
-          attn_cache_attend(cache, 0, &x.q, &x.out, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "layer is 2; expected 0 to 1", attn_cache_append(cache, 2, &x.k, &x.v, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "layer is -1", attn_cache_attend(cache, -1, &x.q, &x.out, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "k is NULL", attn_cache_append(cache, 0, NULL, &x.v, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -1; expected 0 or more", attn_cache_append(cache, 0, &x.k, &x.v, -1));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "layer is 0, to which the step's keys have not been appended",
+               attn_cache_attend(cache, 0, &x.q, &x.out, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "layer is 2; expected 0 to 1", attn_cache_append(cache, 2, &x.k, &x.v, 0));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "layer is -1", attn_cache_attend(cache, -1, &x.q, &x.out, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "k is NULL", attn_cache_append(cache, 0, NULL, &x.v, 0));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "num_threads is -1; expected 0 or more",
+               attn_cache_append(cache, 0, &x.k, &x.v, -1));
     t = x.k, t.shape[2] = 2;
-    FAILS(ATTN_SHAPE_MISMATCH, "k.shape[2] is 2; expected 3, the tokens of the step",
-          attn_cache_append(cache, 0, &t, &x.v, 0));
+    FAILS_WITH(ATTN_SHAPE_MISMATCH, "k.shape[2] is 2; expected 3, the tokens of the step",
+               attn_cache_append(cache, 0, &t, &x.v, 0));
     t = x.k, t.shape[0] = 2;
-    FAILS(ATTN_SHAPE_MISMATCH, "k.shape[0] is 2; expected 1, as sequences follow each other",
-          attn_cache_append(cache, 0, &t, &x.v, 0));
+    FAILS_WITH(ATTN_SHAPE_MISMATCH, "k.shape[0] is 2; expected 1, as sequences follow each other",
+               attn_cache_append(cache, 0, &t, &x.v, 0));
     t = x.k, t.shape[1] = 1;
-    FAILS(ATTN_SHAPE_MISMATCH, "k.shape[1] is 1; expected 2, config.kv_heads",
-          attn_cache_append(cache, 0, &t, &x.v, 0));
-    FAILS(ATTN_SHAPE_MISMATCH, "v.shape[3] is 8; expected 6, the head size of the cache",
-          attn_cache_append(cache, 0, &x.k, &x.k, 0));
+    FAILS_WITH(ATTN_SHAPE_MISMATCH, "k.shape[1] is 1; expected 2, config.kv_heads",
+               attn_cache_append(cache, 0, &t, &x.v, 0));
+    FAILS_WITH(ATTN_SHAPE_MISMATCH, "v.shape[3] is 8; expected 6, the head size of the cache",
+               attn_cache_append(cache, 0, &x.k, &x.k, 0));
     t = x.v, t.dtype = ATTN_I8;
-    FAILS(ATTN_UNSUPPORTED, "v.dtype is i8", attn_cache_append(cache, 0, &x.k, &t, 0));
+    FAILS_WITH(ATTN_UNSUPPORTED, "v.dtype is i8", attn_cache_append(cache, 0, &x.k, &t, 0));
     assert_int_equal(attn_cache_append(cache, 0, &x.k, &x.v, 0), ATTN_OK);
-    FAILS(ATTN_INVALID_ARGUMENT, "layer is 0, which has the keys of this step already",
-          attn_cache_append(cache, 0, &x.k, &x.v, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "q is NULL", attn_cache_attend(cache, 0, NULL, &x.out, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "out is NULL", attn_cache_attend(cache, 0, &x.q, NULL, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "layer is 0, which has the keys of this step already",
+               attn_cache_append(cache, 0, &x.k, &x.v, 0));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "q is NULL", attn_cache_attend(cache, 0, NULL, &x.out, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "out is NULL", attn_cache_attend(cache, 0, &x.q, NULL, NULL));
     p.causal = ATTN_CAUSAL_TOP_LEFT;
-    FAILS(ATTN_INVALID_ARGUMENT, "params.causal is set", attn_cache_attend(cache, 0, &x.q, &x.out, &p));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "params.causal is set", attn_cache_attend(cache, 0, &x.q, &x.out, &p));
     p.causal = ATTN_CAUSAL_NONE;
     p.kv_len = none;
-    FAILS(ATTN_INVALID_ARGUMENT, "params.kv_len is set", attn_cache_attend(cache, 0, &x.q, &x.out, &p));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "params.kv_len is set", attn_cache_attend(cache, 0, &x.q, &x.out, &p));
     p.kv_len = NULL;
     p.softcap = -1;
-    FAILS(ATTN_INVALID_ARGUMENT, "params.softcap is -1", attn_cache_attend(cache, 0, &x.q, &x.out, &p));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "params.softcap is -1", attn_cache_attend(cache, 0, &x.q, &x.out, &p));
     assert_true(all_canary(x.out_data, sizeof x.out_data));
     /* Out in the cache's own memory. */
     attn_tensor k, v;
     p = attn_params_default();
     assert_int_equal(attn_cache_pools(cache, 0, &k, &v, &p), ATTN_OK);
     t = x.out, t.data = k.data;
-    FAILS(ATTN_INVALID_ARGUMENT, "out overlaps k", attn_cache_attend(cache, 0, &x.q, &t, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "params is NULL; expected where to put the block table",
-          attn_cache_pools(cache, 0, &k, &v, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "k is NULL; expected where to put a tensor",
-          attn_cache_pools(cache, 0, NULL, &v, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "v is NULL; expected where to put a tensor", attn_cache_pools(cache, 0, &k, NULL, &p));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "out overlaps k", attn_cache_attend(cache, 0, &x.q, &t, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "params is NULL; expected where to put the block table",
+               attn_cache_pools(cache, 0, &k, &v, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "k is NULL; expected where to put a tensor",
+               attn_cache_pools(cache, 0, NULL, &v, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "v is NULL; expected where to put a tensor",
+               attn_cache_pools(cache, 0, &k, NULL, &p));
     p.struct_size = 8;
-    FAILS(ATTN_INVALID_ARGUMENT, "params.struct_size is 8; expected what attn_params_default() sets",
-          attn_cache_pools(cache, 0, &k, &v, &p));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "params.struct_size is 8; expected what attn_params_default() sets",
+               attn_cache_pools(cache, 0, &k, &v, &p));
     assert_int_equal(attn_cache_attend(cache, 0, &x.q, &x.out, NULL), ATTN_OK);
     attn_cache_destroy(cache);
 }
@@ -274,11 +269,11 @@ static void test_rotate(void **state)
         assert_memory_equal(x.q_data, expected, sizeof expected);
         attn_tensor t = x.q;
         t.shape[2] = 2;
-        FAILS(ATTN_SHAPE_MISMATCH, "q.shape[2] is 2; expected 3", attn_cache_rotate(cache, &t, &t, 1));
+        FAILS_WITH(ATTN_SHAPE_MISMATCH, "q.shape[2] is 2; expected 3", attn_cache_rotate(cache, &t, &t, 1));
         assert_int_equal(attn_cache_truncate(cache, id, 0), ATTN_OK);
     }
-    FAILS(ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()",
-          attn_cache_rotate(NULL, &x.q, &x.q, 1));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "cache is NULL; expected one of attn_cache_create()",
+               attn_cache_rotate(NULL, &x.q, &x.q, 1));
     attn_cache_destroy(cache);
 }
 
@@ -300,7 +295,7 @@ static void test_rotate_after_failure(void **state)
     assert_int_equal(attn_cache_step(cache, 1, &ids[1], &tokens[1], &position), ATTN_OK);
     assert_int_equal(attn_cache_rotate(cache, &x.q, &turned, 1), ATTN_OK);
     memcpy(expected, turned_data, sizeof expected);
-    FAILS(ATTN_CACHE_FULL, "pages", attn_cache_step(cache, 1, &ids[2], &tokens[2], NULL));
+    FAILS_WITH(ATTN_CACHE_FULL, "pages", attn_cache_step(cache, 1, &ids[2], &tokens[2], NULL));
     assert_int_equal(attn_cache_rotate(cache, &x.q, &turned, 1), ATTN_OK);
     assert_memory_equal(turned_data, expected, sizeof expected);
     assert_memory_not_equal(turned_data, x.q_data, sizeof turned_data);
@@ -371,13 +366,13 @@ static void test_scales(void **state)
     assert_int_equal(attn_cache_pools(cache, 1, &k, &v, &p), ATTN_OK);
     draw_rows(&x, 2, 8);
     attn_tensor q = attn_bthd(x.q_data, 2, 1, HEADS, D), out = attn_bthd(x.out_data, 2, 1, HEADS, DV);
-    FAILS(ATTN_INVALID_ARGUMENT, "params.v_scale[0][0][1] is", attn_forward(&q, &k, &v, &out, &p));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "params.v_scale[0][0][1] is", attn_forward(&q, &k, &v, &out, &p));
     assert_true(all_canary(x.out_data, sizeof x.out_data));
     p.sums = ATTN_SUMS_FREE;
     p.v_scale = NULL;
-    FAILS(ATTN_INVALID_ARGUMENT, "params.k_scale is set; a cache says itself",
-          (p.block_table = NULL, p.block_table_stride = p.page_size = 0, p.kv_len = NULL,
-           attn_cache_attend(cache, 1, &right.q, &right.out, &p)));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "params.k_scale is set; a cache says itself",
+               (p.block_table = NULL, p.block_table_stride = p.page_size = 0, p.kv_len = NULL,
+                attn_cache_attend(cache, 1, &right.q, &right.out, &p)));
     attn_cache_destroy(cache);
 }
 
@@ -455,18 +450,18 @@ static void test_tree(void **state)
     }
     /* That branch is accepted: what follows is what follows in the fork. */
     static const int64_t accepted[2] = {5, 7}, falls[2] = {7, 5}, low[1] = {4}, high[1] = {8};
-    FAILS(ATTN_INVALID_ARGUMENT, "length is 9; expected 0 to 8, the tokens there are",
-          attn_cache_keep(cache, id, 9, 0, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "num is 4; expected 0 to 3, the tokens behind the first 5",
-          attn_cache_keep(cache, id, 5, 4, accepted));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[1] is 5; expected more than 7, the one before it",
-          attn_cache_keep(cache, id, 5, 2, falls));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 4; expected 5 to 7, a token from length on",
-          attn_cache_keep(cache, id, 5, 1, low));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens[0] is 8", attn_cache_keep(cache, id, 5, 1, high));
-    FAILS(ATTN_INVALID_ARGUMENT, "tokens is NULL; expected 1 of them", attn_cache_keep(cache, id, 5, 1, NULL));
-    FAILS(ATTN_UNSUPPORTED, "tokens[0] is 1, which would move from or to a page",
-          attn_cache_keep(cache, id, 0, 1, &one));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "length is 9; expected 0 to 8, the tokens there are",
+               attn_cache_keep(cache, id, 9, 0, NULL));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "num is 4; expected 0 to 3, the tokens behind the first 5",
+               attn_cache_keep(cache, id, 5, 4, accepted));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens[1] is 5; expected more than 7, the one before it",
+               attn_cache_keep(cache, id, 5, 2, falls));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens[0] is 4; expected 5 to 7, a token from length on",
+               attn_cache_keep(cache, id, 5, 1, low));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens[0] is 8", attn_cache_keep(cache, id, 5, 1, high));
+    FAILS_WITH(ATTN_INVALID_ARGUMENT, "tokens is NULL; expected 1 of them", attn_cache_keep(cache, id, 5, 1, NULL));
+    FAILS_WITH(ATTN_UNSUPPORTED, "tokens[0] is 1, which would move from or to a page",
+               attn_cache_keep(cache, id, 0, 1, &one));
     assert_int_equal(attn_cache_keep(cache, id, 5, 2, accepted), ATTN_OK);
     assert_int_equal(attn_cache_length(cache, id), 7);
     float expected[HEADS * DV];
@@ -483,135 +478,12 @@ static void test_tree(void **state)
     attn_cache_destroy(cache);
 }
 
-/* ------------------------------------------------------------------- attn_store -- */
-
-enum { PAGES = 3, TOKENS = 4 };
-
-static void test_store(void **state)
-{
-    (void)state;
-    struct rng rng = rng_for_case(9, 9);
-    static float x_data[KV_HEADS * TOKENS * D], table[TOKENS * D], rotated[KV_HEADS * TOKENS * D];
-    static unsigned char memory[PAGES * KV_HEADS * SIZE * D * sizeof(float)];
-    const int64_t slots[TOKENS] = {11, -1, 0, 6};
-    attn_rope_config config = attn_rope_config_default();
-    config.pairs = 3;
-    for (size_t i = 0; i < sizeof x_data / sizeof *x_data; i++)
-        x_data[i] = rng_normal(&rng);
-    const attn_tensor x = attn_bthd(x_data, 1, TOKENS, KV_HEADS, D);
-    const attn_tensor turned = attn_bthd(rotated, 1, TOKENS, KV_HEADS, D);
-    const int64_t positions[TOKENS] = {7, 8, 0, 100};
-    assert_int_equal(attn_rope_table(&config, positions, TOKENS, table), ATTN_OK);
-    const attn_tensor rotations = attn_bhtd(table, 1, 1, TOKENS, 6);
-    assert_int_equal(attn_rope(&x, &rotations, ATTN_ROPE_INTERLEAVED, &turned, 1), ATTN_OK);
-    for (int dtype = ATTN_F32; dtype <= ATTN_F16; dtype++)
-        for (int rotates = 0; rotates < 2; rotates++) {
-            attn_tensor pool = attn_bthd(memory, PAGES, SIZE, KV_HEADS, D); /* tokens of a page, then heads */
-            pool.dtype = (attn_dtype)dtype;
-            memset(memory, CANARY, sizeof memory);
-            assert_int_equal(attn_store(&x, slots, rotates ? &rotations : NULL,
-                                        rotates ? ATTN_ROPE_INTERLEAVED : ATTN_ROPE_HALF_SPLIT, &pool, NULL, 2),
-                             ATTN_OK);
-            size_t written = 0;
-            for (int t = 0; t < TOKENS; t++)
-                for (int h = 0; h < KV_HEADS && slots[t] >= 0; h++)
-                    for (int i = 0; i < D; i++, written++) {
-                        const float given = tensor_get(rotates ? &turned : &x, 0, h, t, i);
-                        assert_true(tensor_get(&pool, slots[t] / SIZE, h, slots[t] % SIZE, i) ==
-                                    dtype_round((attn_dtype)dtype, given));
-                    }
-            size_t changed = 0, size = attn_dtype_size(pool.dtype);
-            for (size_t i = 0; i < sizeof memory / size; i++)
-                changed += !all_canary(memory + i * size, size);
-            assert_int_equal(changed, written);
-        }
-}
-
-static void test_store_errors(void **state)
-{
-    (void)state;
-    static float x_data[KV_HEADS * TOKENS * D], pool_data[PAGES * KV_HEADS * SIZE * D];
-    attn_tensor x = attn_bthd(x_data, 1, TOKENS, KV_HEADS, D), pool = attn_bhtd(pool_data, PAGES, KV_HEADS, SIZE, D), t;
-    const int64_t good[TOKENS] = {0, 3, 1, 2}, twice[TOKENS] = {4, 2, -1, 4}, far[TOKENS] = {0, 1, 2, 12},
-                  low[TOKENS] = {0, -2, 1, 2};
-    static float table[TOKENS * 6];
-    attn_tensor rotations = attn_bhtd(table, 1, 1, TOKENS, 6);
-    memset(pool_data, CANARY, sizeof pool_data);
-#define STORE(x, slots, rotations, pool) attn_store(x, slots, rotations, ATTN_ROPE_HALF_SPLIT, pool, NULL, 0)
-    FAILS(ATTN_INVALID_ARGUMENT, "slots has 4 twice; expected places that are all different",
-          STORE(&x, twice, NULL, &pool));
-    FAILS(ATTN_INVALID_ARGUMENT, "slots[3] is 12|0 to 11", STORE(&x, far, NULL, &pool));
-    FAILS(ATTN_INVALID_ARGUMENT, "slots[1] is -2; expected -1, or a place from 0 to 11", STORE(&x, low, NULL, &pool));
-    FAILS(ATTN_INVALID_ARGUMENT, "slots is NULL; expected 4 places", STORE(&x, NULL, NULL, &pool));
-    FAILS(ATTN_INVALID_ARGUMENT, "x is NULL", STORE(NULL, good, NULL, &pool));
-    FAILS(ATTN_INVALID_ARGUMENT, "pool is NULL", STORE(&x, good, NULL, NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "layout is 1; expected 0 without rotations",
-          attn_store(&x, good, NULL, ATTN_ROPE_INTERLEAVED, &pool, NULL, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "layout is 7; expected an attn_rope_layout",
-          attn_store(&x, good, &rotations, (attn_rope_layout)7, &pool, NULL, 0));
-    FAILS(ATTN_INVALID_ARGUMENT, "num_threads is -2; expected 0 or more",
-          attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, NULL, -2));
-    t = x, t.shape[0] = 2, t.stride[0] = 0;
-    FAILS(ATTN_SHAPE_MISMATCH, "x.shape[0] is 2; expected 1, as its tokens go where slots says",
-          STORE(&t, good, NULL, &pool));
-    t = pool, t.shape[1] = 1;
-    FAILS(ATTN_SHAPE_MISMATCH, "pool.shape[1] is 1; expected 2", STORE(&x, good, NULL, &t));
-    t = pool, t.shape[3] = 7;
-    FAILS(ATTN_SHAPE_MISMATCH, "pool.shape[3] is 7; expected 8, the head size of x", STORE(&x, good, NULL, &t));
-    t = pool, t.dtype = ATTN_U8;
-    FAILS(ATTN_UNSUPPORTED, "pool.dtype is u8", STORE(&x, good, NULL, &t));
-    t = pool, t.stride[0] = 0;
-    FAILS(ATTN_INVALID_ARGUMENT, "pool.stride[", STORE(&x, good, NULL, &t));
-    t = pool, t.data = x_data;
-    FAILS(ATTN_INVALID_ARGUMENT, "pool overlaps x", STORE(&x, good, NULL, &t));
-    t = rotations, t.shape[3] = 5;
-    FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[3] is 5; expected an even number up to 8, the head size of x",
-          STORE(&x, good, &t, &pool));
-    t = rotations, t.shape[0] = 2;
-    FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[0] is 2; expected 1, as x has a batch of 1",
-          STORE(&x, good, &t, &pool));
-    t = rotations, t.shape[2] = 3;
-    FAILS(ATTN_SHAPE_MISMATCH, "rotations.shape[2] is 3; expected 4", STORE(&x, good, &t, &pool));
-    t = rotations, t.dtype = ATTN_BF16;
-    FAILS(ATTN_UNSUPPORTED, "rotations.dtype is bf16", STORE(&x, good, &t, &pool));
-    /* In 8 bits there are scales. */
-    static float scale_data[PAGES * KV_HEADS * SIZE];
-    attn_tensor scales = attn_bhtd(scale_data, PAGES, KV_HEADS, SIZE, 1), small = pool;
-    small.dtype = ATTN_I8;
-#define STORE_8(scales) attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &small, scales, 0)
-    FAILS(ATTN_INVALID_ARGUMENT, "scales is NULL", STORE_8(NULL));
-    FAILS(ATTN_INVALID_ARGUMENT, "scales is set and pool.dtype is f32",
-          attn_store(&x, good, NULL, ATTN_ROPE_HALF_SPLIT, &pool, &scales, 0));
-    t = scales, t.shape[0] = 1;
-    FAILS(ATTN_SHAPE_MISMATCH, "scales.shape[0] is 1; expected 3, as pool has", STORE_8(&t));
-    t = scales, t.shape[3] = 2;
-    FAILS(ATTN_SHAPE_MISMATCH, "scales.shape[3] is 2; expected 1", STORE_8(&t));
-    t = scales, t.dtype = ATTN_F16;
-    FAILS(ATTN_UNSUPPORTED, "scales.dtype is f16", STORE_8(&t));
-    t = scales, t.data = pool_data;
-    FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps pool", STORE_8(&t));
-    t = scales, t.data = x_data;
-    FAILS(ATTN_INVALID_ARGUMENT, "scales overlaps x", STORE_8(&t));
-    attn_tensor wide = attn_bhtd(x_data, 1, 1, 1, 4097);
-    small = wide, small.dtype = ATTN_I8, small.data = pool_data;
-    FAILS(ATTN_UNSUPPORTED, "pool.shape[3] is 4097; of i8 head sizes go up to 4096",
-          attn_store(&wide, good, NULL, ATTN_ROPE_HALF_SPLIT, &small, &scales, 0));
-#undef STORE_8
-    assert_true(all_canary(pool_data, sizeof pool_data));
-    x.shape[2] = 0;
-    assert_int_equal(STORE(&x, NULL, NULL, &pool), ATTN_OK);
-#undef STORE
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_configs),      cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_layers),       cmocka_unit_test(test_scales),
-        cmocka_unit_test(test_rotate),       cmocka_unit_test(test_rotate_after_failure),
-        cmocka_unit_test(test_lse),          cmocka_unit_test(test_key_sums),
-        cmocka_unit_test(test_tree),         cmocka_unit_test(test_store),
-        cmocka_unit_test(test_store_errors),
+        cmocka_unit_test(test_configs), cmocka_unit_test(test_steps),    cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_scales),  cmocka_unit_test(test_rotate),   cmocka_unit_test(test_rotate_after_failure),
+        cmocka_unit_test(test_lse),     cmocka_unit_test(test_key_sums), cmocka_unit_test(test_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

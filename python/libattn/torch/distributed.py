@@ -110,12 +110,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Group
         ValueError, NotImplementedError, MemoryError: as libattn.torch.attention(), on all ranks, with the rank's number.
         ConnectionError: a message has failed, or did not come in time. What was received for this call stays allocated.
     """
-    if not isinstance(cut, Cut):
-        raise ValueError(f"cut is a {type(cut).__qualname__}; expected a Cut")
     carrier = Carrier(group)
-    problem, tensors, numbers, lengths = None, dict[str, torch.Tensor](), dict[str, Any](), [0, 0]
+    problem, tensors, numbers, lengths, timeout = None, dict[str, torch.Tensor](), dict[str, Any](), [0, 0], 0.0
     try:
+        if not isinstance(cut, Cut):
+            raise ValueError(f"cut is a {type(cut).__qualname__}; expected a Cut")
         cut.ranges(0, carrier.ranks, carrier.rank)
+        timeout = float(cut.timeout)
         tensors, numbers = checked(q, k, v, options, layout)
         if torch.is_autocast_enabled("cpu"):
             q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
@@ -128,9 +129,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Group
                                           f"processes; detach it")
     except Exception as error:
         problem = error
-    queries, keys, problems = carrier.sums([*lengths, problem is not None], cut.timeout)
+    queries, keys, problems = carrier.sums([*lengths, problem is not None], timeout)
     if problems:
-        _core.Ranks(carrier, asdict(Cut(timeout=cut.timeout)), 0, 0).refuse(problem)
+        _core.Ranks(carrier, asdict(Cut(timeout=timeout)), 0, 0).refuse(problem)
     ranks = _core.Ranks(carrier, asdict(cut), queries, keys)
     places = [tensors.get(name) for name in TENSORS]
     out, lse = Ring.apply(ranks, numbers | {"layout": layout}, q, k, v, *places)  # type: ignore[no-untyped-call]
@@ -165,10 +166,10 @@ class Ring(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, ranks: Any, numbers: dict[str, Any], *tensors: Any) -> Any:
-        q, k, v = (rows_of(x.detach()) for x in tensors[:3])
         layout = numbers["layout"]
         ranks.has_begun = False
         with told(ranks):
+            q, k, v = (rows_of(x.detach()) for x in tensors[:3])
             call = _core.Call(q, k, v, layout, options_of(tensors, numbers), ranks)
             batch, heads, tokens, _ = call.q.shape
             out = q.new_empty((*q.shape[:-1], v.shape[-1]))
@@ -187,10 +188,10 @@ class Ring(torch.autograd.Function):
         ranks, numbers = ctx.ranks, ctx.numbers
         names = ("q", "k", "v", *TENSORS)
         wanted = [name for name, needed in zip(names, ctx.needs_input_grad[2:]) if needed and name in GRADIENTS]
-        q, k, v = (rows_of(x) for x in tensors[:3])
-        d_out = torch.zeros_like(out) if d_out is None else rows_of(d_out)
         ranks.has_begun = False
         with told(ranks):
+            q, k, v = (rows_of(x) for x in tensors[:3])
+            d_out = torch.zeros_like(out) if d_out is None else rows_of(d_out)
             options = options_of(tensors, numbers)
             call = _core.Call(q, k, v, numbers["layout"], options, ranks)
             got = gradients_of(call, {"q": q, "k": k, "v": v}, out, lse, d_out, d_lse, [GRADIENTS[name] for name in wanted],
