@@ -101,6 +101,13 @@ static attn_status call(struct worker *w, int threads, uint64_t *mark)
     return status;
 }
 
+/* AddressSanitizer's allocator (gcc 12) has locks that other threads may hold at a fork(): the child waits for ever. */
+#if defined(__SANITIZE_ADDRESS__)
+enum { PERCENT_OF_CHILDREN = 0 };
+#else
+enum { PERCENT_OF_CHILDREN = 2 };
+#endif
+
 /** The same call in a child. */
 static int child_agrees(struct worker *w, uint64_t expected)
 {
@@ -148,7 +155,7 @@ static void one_case(struct worker *w, uint64_t index)
     }
     if (call(w, (int)RNG_PICK(rng, 1, 2, 3, 4, 12), &again) != ATTN_OK || again != first)
         fail(w, "the same call again", index);
-    if (rng_percent(rng, 2) && !child_agrees(w, first))
+    if (rng_percent(rng, PERCENT_OF_CHILDREN) && !child_agrees(w, first))
         fail(w, "the same call in a child", index);
 }
 
@@ -350,7 +357,7 @@ int main(int argc, char **argv)
         failures++;
     }
     for (int kind = 0; kind < KINDS; kind++)
-        if (num[kind] == 0 && num[FORWARD] >= 1000) {
+        if (num[kind] == 0 && num[FORWARD] >= 1000 && (kind != CHILD || PERCENT_OF_CHILDREN)) {
             printf("FAILED: no %s\n", KIND_NAMES[kind]);
             failures++;
         }
