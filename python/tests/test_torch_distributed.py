@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import os
+import threading
 import time
 
 import pytest
@@ -257,6 +258,29 @@ def interrupted(rank, ranks):
 
 def test_ctrl_c_is_seen(tmp_path):
     spawned(interrupted, 1, tmp_path)
+
+
+class SlowEvent(threading.Event):
+    def set(self):
+        super().set()
+        time.sleep(0.02)
+
+
+def in_a_hurry(rank, ranks):
+    init = Carrier.__init__
+
+    def slow_to_end(self, group):
+        init(self, group)
+        self._some_ended = SlowEvent()
+
+    Carrier.__init__ = slow_to_end
+    x = torch.randn(1, 2, 40, 8)
+    attention(x, x, x)
+
+
+def test_a_program_may_end_before_the_threads_of_its_messages(tmp_path):
+    for _ in range(3):
+        spawned(in_a_hurry, 2, tmp_path)
 
 
 # ------------------------------------------------------------------------------------------- cuts --

@@ -357,7 +357,7 @@ int main(int argc, char **argv)
         failures++;
     }
     for (int kind = 0; kind < KINDS; kind++)
-        if (num[kind] == 0 && num[FORWARD] >= 1000 && (kind != CHILD || PERCENT_OF_CHILDREN)) {
+        if (num[kind] == 0 && num[FORWARD] >= 1000 && (kind != CHILD || PERCENT_OF_CHILDREN > 0)) {
             printf("FAILED: no %s\n", KIND_NAMES[kind]);
             failures++;
         }

@@ -274,8 +274,7 @@ class Carrier:
     def start(self, number: int) -> None:
         message = self._messages[number]
         message.ended = False
-        work = message.begin()
-        threading.Thread(target=self._wait, args=(message, work), daemon=True).start()
+        threading.Thread(target=self._wait, args=(message, [message.begin()]), daemon=True).start()
 
     def test(self, number: int) -> bool:
         message = self._messages[number]
@@ -304,9 +303,11 @@ class Carrier:
         self.start(number)
         return number
 
-    def _wait(self, message: Message, work: Any) -> None:
+    def _wait(self, message: Message, works: list[Any]) -> None:
+        # The work goes before its end is told: its destructor takes the interpreter's lock, which, if the program has
+        # ended meanwhile, unwinds the thread, and a destructor that is unwound aborts the process.
         try:
-            work.wait()
+            works.pop().wait()
         except BaseException as failure:
             message.failure = failure
         message.ended = True
