@@ -70,10 +70,16 @@ struct span attn_span_at(const struct attn_work *work, int64_t first, int size)
         span.first_global = view->global[at] - view->global_shift;
         span.last_global = view->global[end - 1] - view->global_shift;
     }
-    if (view->k_labels) {
-        const struct attn_label_range range = view->label_levels[0][first / view->label_block];
-        span.first_label = range.smallest;
-        span.last_label = range.largest;
+    if (view->k_labels) { /* of the backward pass, keys of a task begin and end within blocks, too */
+        const struct attn_label_range *range = &view->label_levels[0][first / view->label_block];
+        const struct attn_label_range *const last = &view->label_levels[0][(first + size - 1) / view->label_block];
+        span.first_label = range->smallest;
+        span.last_label = range->largest;
+        while (range < last) {
+            range++;
+            span.first_label = range->smallest < span.first_label ? range->smallest : span.first_label;
+            span.last_label = range->largest > span.last_label ? range->largest : span.last_label;
+        }
     }
     return span;
 }

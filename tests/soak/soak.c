@@ -51,12 +51,13 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void fail(struct worker *w, const char *what, uint64_t index)
+/** why: an error's sentence, or what is wrong where there is none. */
+static void fail(struct worker *w, const char *what, const char *why, uint64_t index)
 {
     char line[2048];
     case_describe(&w->c, line, sizeof line);
     printf("FAILED: %s: --seed %" PRIu64 " --case %" PRIu64 "%s: %s\n  %s\n", what, w->seed, index,
-           w->c.backward ? " --backward 1" : "", attn_last_error(), line);
+           w->c.backward ? " --backward 1" : "", why, line);
     fflush(stdout);
     w->failures++;
 }
@@ -135,13 +136,13 @@ static void one_case(struct worker *w, uint64_t index)
     pthread_mutex_unlock(&drawing);
     if (c->backward) {
         if (attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params) != ATTN_OK) {
-            fail(w, "a forward call", index);
+            fail(w, "a forward call", attn_last_error(), index);
             return;
         }
         case_begin_backward(c, w->seed, index);
     }
     if (call(w, (int)RNG_PICK(rng, 1, 2, 3, 4, 12), &first) != ATTN_OK) {
-        fail(w, "a call", index);
+        fail(w, "a call", attn_last_error(), index);
         return;
     }
     w->num[c->backward ? BACKWARD : FORWARD]++;
@@ -151,12 +152,14 @@ static void one_case(struct worker *w, uint64_t index)
         ledger_countdown_here = 0;
         w->num[REFUSED] += status == ATTN_OUT_OF_MEMORY;
         if (status != ATTN_OK && status != ATTN_OUT_OF_MEMORY)
-            fail(w, "a call whose allocation failed", index);
+            fail(w, "a call whose allocation failed", attn_last_error(), index);
     }
-    if (call(w, (int)RNG_PICK(rng, 1, 2, 3, 4, 12), &again) != ATTN_OK || again != first)
-        fail(w, "the same call again", index);
+    if (call(w, (int)RNG_PICK(rng, 1, 2, 3, 4, 12), &again) != ATTN_OK)
+        fail(w, "the same call again", attn_last_error(), index);
+    else if (again != first)
+        fail(w, "the same call again", "other numbers", index);
     if (rng_percent(rng, PERCENT_OF_CHILDREN) && !child_agrees(w, first))
-        fail(w, "the same call in a child", index);
+        fail(w, "the same call in a child", "other numbers, or no end", index);
 }
 
 /** A cache that fills up, forks, is cut and thrown away; a failed allocation ends it. */
@@ -197,7 +200,7 @@ static void one_cache(struct worker *w, uint64_t index)
     w->num[CACHE]++;
     w->num[REFUSED] += status == ATTN_OUT_OF_MEMORY;
     if (status != ATTN_OK && status != ATTN_OUT_OF_MEMORY)
-        fail(w, "a cache", index);
+        fail(w, "a cache", attn_last_error(), index);
     attn_cache_destroy(cache);
 }
 
@@ -214,10 +217,10 @@ static void one_state(struct worker *w, uint64_t index)
         attn_linear_attention_params params = attn_linear_attention_params_default();
         params.num_threads = (int)rng_range(&w->rng, 1, 4);
         if (attn_linear_attention(&x, &x, &x, &out, &params) != ATTN_OK)
-            fail(w, "linear attention", index);
+            fail(w, "linear attention", attn_last_error(), index);
     }
     if (memcmp(out_data[0], out_data[1], (size_t)(HEADS * tokens * D) * sizeof(float)) != 0)
-        fail(w, "linear attention again", index);
+        fail(w, "linear attention again", "other numbers", index);
     w->num[LINEAR]++;
 }
 
@@ -291,14 +294,14 @@ static int repeat(uint64_t seed, uint64_t index, int backward)
     if (backward) {
         case_draw_gradients(&w.c, seed, index);
         if (attn_forward(&w.c.q, &w.c.k, &w.c.v, &w.c.out, &w.c.params) != ATTN_OK)
-            fail(&w, "a forward call", index);
+            fail(&w, "a forward call", attn_last_error(), index);
         case_begin_backward(&w.c, seed, index);
     }
     for (int n = 0; n < 1000 && !w.failures; n++) {
         const attn_status status = call(&w, 1 + n % 4, &mark);
         first = n ? first : mark;
         if (status != ATTN_OK || mark != first)
-            fail(&w, status ? "a call" : "the same call again", index);
+            fail(&w, status ? "a call" : "the same call again", status ? attn_last_error() : "other numbers", index);
         if (w.failures)
             printf("%d threads, time %d\n", 1 + n % 4, n);
     }

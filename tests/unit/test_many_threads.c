@@ -20,7 +20,7 @@ enum { BATCH = 3, HEADS = 4, KV_HEADS = 2, TOKENS = 400, CHANNELS = 16, ELEMENTS
 static const int64_t offsets[] = {0, 3, 3, 60, 64, 190, BATCH *TOKENS - 9};
 static const int64_t lengths[BATCH] = {90, TOKENS, 1};
 
-enum form { PLAIN, CAUSAL, LENGTHS, RAGGED, RAGGED_CAUSAL, WINDOW, FORMS };
+enum form { PLAIN, CAUSAL, LENGTHS, RAGGED, RAGGED_CAUSAL, WINDOW, DOCUMENTS, FORMS };
 
 /** A call and its results. */
 struct call {
@@ -29,6 +29,7 @@ struct call {
     attn_gradients gradients;
     attn_ragged ragged;
     attn_window window;
+    attn_segments segments;
     attn_executor executor;
     float results[4][ELEMENTS], sums[BATCH * HEADS * TOKENS];
 };
@@ -42,6 +43,9 @@ static void run_alone(void *user, int shares, void (*share)(void *context, int i
 }
 
 static float inputs[4][ELEMENTS];
+
+/* Documents of 130, 7, 200 and 63 tokens: borders within the keys of a task, whatever their number. */
+static int32_t labels[BATCH * TOKENS];
 
 static attn_tensor tensor(float *data, enum form form, int64_t heads, int64_t channels)
 {
@@ -73,6 +77,9 @@ static void initialize(struct call *c, enum form form)
         c->window = (attn_window){.left = 70, .right = 0};
         c->params.window = &c->window;
     }
+    c->segments = (attn_segments){labels, labels};
+    if (form == DOCUMENTS)
+        c->params.segments = &c->segments;
     c->ragged = (attn_ragged){sizeof offsets / sizeof *offsets - 1, offsets, offsets};
     if (form == RAGGED || form == RAGGED_CAUSAL)
         c->params.ragged = &c->ragged;
@@ -236,6 +243,10 @@ int main(void)
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < ELEMENTS; j++)
             inputs[i][j] = rng_normal(&rng);
+    for (int i = 0; i < BATCH * TOKENS; i++) {
+        const int token = i % TOKENS;
+        labels[i] = token < 130 ? 5 : token < 137 ? 2 : token < 337 ? 9 : 0;
+    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_bits), cmocka_unit_test(test_options),
                                        cmocka_unit_test(test_workspace)};
     return cmocka_run_group_tests(tests, NULL, NULL);
