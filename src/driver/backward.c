@@ -160,8 +160,10 @@ static void cut_shared(struct attn_backward *b)
                   lanes = geometry->kernels.vectors->lanes;
     /* Strips of a block are full but for the last, if no pattern cuts them: then sequences lie one after the other. */
     const int full = geometry->group == 0 && geometry->pieces == 1 && geometry->unit == geometry->rows_per_block;
-    int64_t rows = geometry->blocks * geometry->scratch.strips * geometry->kernels.strip;
-    b->dq_block = geometry->scratch.strips * geometry->kernels.strip * b->shape.dq_channels;
+    const int64_t of_block =
+        full ? attn_in_steps(geometry->rows_per_block, (int)lanes) : geometry->scratch.strips * geometry->kernels.strip;
+    int64_t rows = geometry->blocks * of_block;
+    b->dq_block = of_block * b->shape.dq_channels;
     if (full && problem->params.ragged) {
         rows = problem->q.shape[2] + (problem->num_sequences + 1) * lanes;
         b->dq_block = 0;
@@ -220,9 +222,10 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     struct attn_backward_sizes sizes = {.keys = TASK_KEYS, .queries = BLOCK_QUERIES};
     const int parallel = count_threads(b, threads);
     if (!b->coarse)
-        attn_backward_even_sizes(b, kernels.strip, parallel, &sizes);
+        attn_backward_even_sizes(b, &kernels, least_strip(&kernels), parallel, &sizes);
+    problem->block_rows = sizes.queries;
     if (b->scores.query_block > sizes.queries)
-        b->scores.query_block = (int)sizes.queries;
+        b->scores.query_block = (int)attn_in_steps(sizes.queries, (int)kernels.strip);
     b->apart = sizes.apart;
     b->values.values_of_few = NULL;
     kernels.scores = &b->scores;

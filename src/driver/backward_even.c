@@ -14,17 +14,16 @@
 #include "driver/even.h"
 #include "driver/tensors.h"
 
-/* What a step costs besides its pairs: for each query the time of so many keys, as its rows are turned; for each key
- * that of so many queries; and so many pairs. Where tasks follow each other, sums of dQ come from another core's
- * caches. */
-#define PER_QUERY 7.0
+/* What a step costs besides its pairs: for each query the time of so many keys, as its rows are turned (measured on
+ * AVX2: 19); for each key that of so many queries; and so many pairs. Where tasks follow each other, sums of dQ come
+ * from another core's caches. */
+#define PER_QUERY 20.0
 #define PER_KEY   1.5
 #define PER_STEP  30.0
 #define FROM_FAR  5.0
 #define TOLD      120.0
 
 /* Threads on a triangle have no more steps to take, at its end, for such a part of its longest task: replayed. */
-#define LAST_TASKS 0.35
 
 /* Keys of a task are a multiple of it. */
 #define KEY_STEP 32
@@ -40,6 +39,7 @@ struct chains {
     double queries, keys; /**< of a sequence */
     int triangle;         /**< about half of the pairs are seen */
     int threads;
+    const struct attn_kernels *kernels;
 };
 
 static double up(double x)
@@ -53,36 +53,78 @@ static double more(double a, double b)
     return a > b ? a : b;
 }
 
-/** When the last task ends where tasks follow each other. */
-static double end_of_pipeline(const struct chains *c, double keys, double queries)
+/** What a step over so many queries takes for each key, in queries of the widest strips. A strip of n vectors takes
+ * 1 + 2 n / 3 parts of the widest one's 3 (measured on AVX2: 1.6, 2.4 and 3). */
+static double time_of_queries(const struct chains *c, int64_t queries)
 {
-    const double tasks = up(c->keys / keys), steps = up(c->queries / queries) * c->group;
-    const double on_chain = c->threads / c->count; /* threads */
-    const double each = (keys + PER_QUERY + FROM_FAR) * (queries + PER_KEY) + PER_STEP + TOLD;
-    double end = c->triangle ? attn_end_of_falling(c->threads, tasks * c->count, steps) + steps / tasks
-                             : up(tasks * c->count / c->threads) * steps;
-    if (on_chain > 1.0) {
-        /* Each task follows a step behind the one before. In a triangle that one has begun further back. */
-        const double behind = c->triangle ? steps / c->group / tasks + 1.0 : 1.0;
-        end = more(end + (on_chain - 1.0) * behind, tasks * behind + (c->triangle ? 0.0 : steps - 1.0));
-        end += c->triangle ? LAST_TASKS * steps : 0.0;
-    }
-    return end * each;
+    const int64_t strip = c->kernels->strip, rest = queries % strip;
+    return (double)(queries - rest) + (rest > 0 ? ((double)strip + 2.0 * (double)rest) / 3.0 : 0.0);
 }
 
-/** When some tasks end, of which each takes so long at most. */
-static double end_of_tasks(const struct chains *c, double tasks, double longest)
+/** A chain, cut: the last task of keys and the last block of queries have what is left. */
+struct cut {
+    double tasks, blocks;         /**< of keys, and of queries of a head */
+    double keys, mean_keys;       /**< of a task */
+    double queries, mean_queries; /**< what those of a block take for each key */
+};
+
+static struct cut cut_of(const struct chains *c, int64_t keys, int64_t queries)
 {
-    return c->triangle ? attn_end_of_falling(c->threads, tasks, longest) : up(tasks / c->threads) * longest;
+    const double tasks = up(c->keys / (double)keys), blocks = up(c->queries / (double)queries);
+    const int64_t last = (int64_t)(c->queries - (blocks - 1.0) * (double)queries);
+    const double longest = time_of_queries(c, queries);
+    return (struct cut){.tasks = tasks,
+                        .blocks = blocks,
+                        .keys = (double)keys,
+                        .mean_keys = c->keys / tasks,
+                        .queries = longest,
+                        .mean_queries = ((blocks - 1.0) * longest + time_of_queries(c, last)) / blocks};
+}
+
+/** Some keys with a block of queries. */
+static double step_time(double keys, double queries)
+{
+    return (keys + PER_QUERY) * (queries + PER_KEY) + PER_STEP;
+}
+
+/** The same where tasks follow each other. */
+static double following_step_time(double keys, double queries)
+{
+    return step_time(keys + FROM_FAR, queries) + TOLD;
+}
+
+/** When the last task ends where tasks follow each other. */
+static double end_of_pipeline(const struct chains *c, const struct cut *cut)
+{
+    const double on_chain = c->threads / c->count; /* threads */
+    const double rounds = cut->tasks / on_chain, whole = up(rounds), steps = cut->blocks * c->group;
+    const double longest = following_step_time(cut->keys, cut->mean_queries);
+    if (c->triangle) {
+        /* The first task of each round is the longest, and those behind it end when it does: each begins as much later
+         * as it has less to do. */
+        const double end = (whole - whole * (whole - 1.0) / (2.0 * rounds)) * steps;
+        return (on_chain > 1.0 ? more(end + on_chain - 1.0, cut->tasks) : end) * longest;
+    }
+    /* Each task on a chain follows a step behind the one before. */
+    const double end = ((whole - 1.0) * following_step_time(cut->mean_keys, cut->mean_queries) + longest) * steps;
+    return on_chain > 1.0 ? more(end + (on_chain - 1.0) * longest, (cut->tasks + steps - 1.0) * longest) : end;
+}
+
+/** When so many tasks end. */
+static double end_of_tasks(const struct chains *c, double tasks, double longest, double mean)
+{
+    return c->triangle ? attn_end_of_falling(c->threads, tasks, longest)
+                       : (up(tasks / c->threads) - 1.0) * mean + longest;
 }
 
 /** The same where dQ has tasks of its own. */
-static double end_apart(const struct chains *c, double keys, double queries)
+static double end_apart(const struct chains *c, const struct cut *cut)
 {
-    const double tasks = up(c->keys / keys), blocks = up(c->queries / queries) * c->group;
-    const double each = (keys + PER_QUERY) * (queries + PER_KEY) + PER_STEP;
-    return end_of_tasks(c, tasks * c->count, blocks * each * OF_KEYS) +
-           end_of_tasks(c, blocks * c->count, tasks * each * OF_QUERIES);
+    const double steps = cut->blocks * c->group, mean = step_time(cut->mean_keys, cut->mean_queries);
+    return OF_KEYS *
+               end_of_tasks(c, cut->tasks * c->count, step_time(cut->keys, cut->mean_queries) * steps, mean * steps) +
+           OF_QUERIES * end_of_tasks(c, steps * c->count, step_time(cut->mean_keys, cut->queries) * cut->tasks,
+                                     mean * cut->tasks);
 }
 
 /** Whether dQ may have tasks of its own: nothing else is summed along with it, and nobody is called once more. */
@@ -103,8 +145,8 @@ static int sums_over_blocks(const struct attn_backward *b)
            attn_has_elements(&b->drel_q);
 }
 
-void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int threads,
-                              struct attn_backward_sizes *sizes)
+void attn_backward_even_sizes(const struct attn_backward *b, const struct attn_kernels *kernels, int64_t step,
+                              int threads, struct attn_backward_sizes *sizes)
 {
     const struct attn_problem *p = &b->forward;
     const double sequences = (double)p->num_sequences;
@@ -117,19 +159,20 @@ void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int 
                                   .queries = (double)p->q.shape[2] / (p->params.ragged ? sequences : 1.0),
                                   .keys = (double)p->k.shape[2] / (p->params.ragged ? sequences : 1.0),
                                   .triangle = p->params.causal != ATTN_CAUSAL_NONE && p->k.shape[2] <= p->q.shape[2],
-                                  .threads = threads};
+                                  .threads = threads,
+                                  .kernels = kernels};
     const int apart = may_be_apart(b);
-    double least = end_of_pipeline(&chains, (double)sizes->keys, (double)sizes->queries) * 0.97;
     const struct attn_backward_sizes largest = *sizes;
+    const struct cut whole = cut_of(&chains, largest.keys, largest.queries);
+    double least = end_of_pipeline(&chains, &whole) * 0.97;
     for (int64_t keys = largest.keys; keys >= KEY_STEP; keys -= KEY_STEP)
-        for (int64_t strips = largest.queries / strip; strips >= 1; strips--)
+        for (int64_t queries = largest.queries / step * step; queries >= step; queries -= step)
             for (int way = 0; way <= apart; way++) {
-                const double queries = (double)(strips * strip);
-                const double end =
-                    way ? end_apart(&chains, (double)keys, queries) : end_of_pipeline(&chains, (double)keys, queries);
+                const struct cut cut = cut_of(&chains, keys, queries);
+                const double end = way ? end_apart(&chains, &cut) : end_of_pipeline(&chains, &cut);
                 if (end < least) {
                     least = end;
-                    *sizes = (struct attn_backward_sizes){keys, strips * strip, way};
+                    *sizes = (struct attn_backward_sizes){keys, queries, way};
                 }
             }
 }

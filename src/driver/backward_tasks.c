@@ -178,9 +178,7 @@ void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scra
     const struct attn_backward *b = run->backward;
     struct attn_backward_block block;
     int64_t h;
-    /* the last queries see most keys: longest first */
-    const int64_t number = b->apart ? b->query_tasks - 1 - task : task;
-    const int64_t s = block_of_task(run, number, scratch, &h, &block);
+    const int64_t s = block_of_task(run, attn_backward_end_block(b, task), scratch, &h, &block);
     if (s < 0)
         return;
     if (b->apart)

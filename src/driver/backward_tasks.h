@@ -20,9 +20,9 @@ struct attn_backward_sizes {
     int apart;
 };
 
-/** Makes those sizes such that so many threads are expected to end first. strip: the queries of one. */
-void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int threads,
-                              struct attn_backward_sizes *sizes);
+/** Makes those sizes such that so many threads are expected to end first. Queries become a multiple of step. */
+void attn_backward_even_sizes(const struct attn_backward *b, const struct attn_kernels *kernels, int64_t step,
+                              int threads, struct attn_backward_sizes *sizes);
 
 /** Whether sums of dQ are wanted. */
 int attn_backward_sums_queries(const struct attn_backward *b);
@@ -38,6 +38,16 @@ float *attn_backward_floats(const struct attn_run *run, size_t at);
 
 /** The products of the live keys of a sequence with the sums of rows of rel_q that query head h has given them. */
 float *attn_backward_key_dots(const struct attn_run *run, const struct attn_sequence *sequence, int64_t h);
+
+/** The block of queries that a task of the phase behind the main one has. Where it computes dQ, those of all heads that
+ * see most keys come first: the last ones. */
+static inline int64_t attn_backward_end_block(const struct attn_backward *b, int64_t task)
+{
+    if (!b->apart)
+        return task;
+    const int64_t heads = b->query_tasks / b->query_blocks;
+    return task % heads * b->query_blocks + b->query_blocks - 1 - task / heads;
+}
 
 /** What each task of keys has reached: steps that are done, a step for each block of queries of each head. */
 static inline atomic_llong *attn_backward_reached(const struct attn_run *run)

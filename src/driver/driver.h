@@ -27,6 +27,7 @@ struct attn_problem {
     int plain;             /**< params ask for causality and the log-sum-exp at most; 0 may
                               be said of such, too */
     size_t reserved;       /**< bytes of a thread's scratch that are wanted for something else */
+    int64_t block_rows;    /**< rows of a block of queries at most, whole vectors; 0: any number */
     int may_be_together;   /**< params ask for nothing that wants a head by itself; 0 may be
                        said of such, too */
     int64_t num_sequences; /**< the batch, or the sequences of a ragged one */

@@ -330,6 +330,8 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
     int64_t rows = per_task * unit_rows, parts = 0;
     if (may_be_even(problem) && !one_block)
         even_rows(problem, kernels, parallel, heads, &rows, &parts);
+    if (problem->block_rows > 0 && problem->block_rows < rows && !pattern)
+        rows = problem->block_rows;
 
     struct attn_geometry geometry = {.kernels = *kernels,
                                      .group = group,

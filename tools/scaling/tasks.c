@@ -18,7 +18,9 @@
  * side. */
 #define PER_TASK     20000.0 /* taking a task and setting up its pass */
 #define PER_NUMBER   6.0     /* a number of q or out that is read, turned and written */
-#define PER_TURN     18.0    /* a number of q or dout that a step of the backward pass turns */
+#define PER_TURN     20.0 /* a number of q or dout that a step of the backward pass turns, for each pair of products */
+#define PER_FAR      25.0 /* a number of the sums of dQ that another core has written */
+#define PER_TELLING  40000.0 /* telling other threads what a task has reached */
 #define PER_COPY     4.0     /* a number of what phases hand on */
 #define PER_SEQUENCE 1000.0  /* a look at one, on one thread */
 #define PER_TILE     2000.0  /* a strip and a block of keys */
@@ -54,6 +56,13 @@ static int64_t keys_seen(const struct attn_view *view, int64_t first_token, int6
     return most(hi - lo, 0);
 }
 
+/** What the vectors of a strip take, as a part of what the same vectors take in a strip of full width; forward they
+ * take the same. */
+static double narrowness(int64_t vectors, int64_t widest, double products)
+{
+    return products == 1 ? 1 : (double)(widest + 2 * vectors) / (3 * (double)vectors);
+}
+
 /** Multiply-adds of some keys with a block of queries: products times both of its products. */
 static double cost_of_block(const struct attn_work *work, int64_t first, int64_t end, double products)
 {
@@ -68,10 +77,10 @@ static double cost_of_block(const struct attn_work *work, int64_t first, int64_t
             cost += keys * channels * ((double)rows + FEW_READS);
             continue;
         }
+        const double each = channels * (double)lanes * narrowness((rows + lanes - 1) / lanes, strip / lanes, products);
         for (int64_t vector = row; vector < row + rows; vector += lanes) {
             const int64_t last = least(vector + lanes, work->num_queries) - 1;
-            const double keys = (double)keys_seen(view, vector / view->heads, last / view->heads, first, end);
-            cost += keys * channels * (double)lanes;
+            cost += each * (double)keys_seen(view, vector / view->heads, last / view->heads, first, end);
         }
         const double keys = (double)keys_seen(view, row / view->heads, (row + rows - 1) / view->heads, first, end);
         cost += (keys / ATTN_KEY_BLOCK + 1) * PER_TILE;
@@ -170,9 +179,9 @@ static double cost_of_sharing(const struct attn_run *run)
 
 /* ---------------------------------------------------------------- backward -- */
 
-static double cost_of_turns(const struct attn_work *work)
+static double cost_of_turns(const struct attn_work *work, double products)
 {
-    return (double)work->num_queries * (work->dk + work->dv) * PER_TURN;
+    return (double)work->num_queries * (work->dk + work->dv) * products * PER_TURN;
 }
 
 /** Rows of the sums of dQ, before and behind the main phase. */
@@ -181,19 +190,21 @@ static double cost_of_ends(const struct attn_run *run, const struct attn_phase *
     const int sums = run->backward->apart && phase->run_task == attn_backward_end_task;
     const int64_t blocks = run->backward->query_blocks, heads = run->problem->q.shape[1];
     struct attn_backward_block block;
-    int64_t number = task % blocks, s = task / blocks / heads;
     if (task >= run->backward->query_tasks)
         return PER_TASK / 10;
     if (sums)
-        number = (task = run->backward->query_tasks - 1 - task) % blocks, s = task / blocks / heads;
+        task = attn_backward_end_block(run->backward, task);
+    int64_t number = task % blocks, s = task / blocks / heads;
     if (run->problem->params.ragged)
         s = attn_ragged_block(run, &number);
     if (!attn_backward_block_of(run, s, task / blocks % heads, number, run->scratch, &block))
         return PER_TASK / 10;
     double cost = PER_TASK / 10;
-    if (sums)
+    if (sums) {
+        const double seen = (double)keys_seen(&block.work.view, 0, block.work.num_queries - 1, 0, block.work.num_keys);
         cost += PER_TASK + cost_of_block(&block.work, 0, block.work.num_keys, 1.5) +
-                cost_of_turns(&block.work) * (double)block.work.num_keys / (double)run->backward->shape.keys;
+                cost_of_turns(&block.work, 1.5) * seen / (double)run->backward->shape.keys;
+    }
     return cost + (double)block.work.num_queries * (2 * block.work.dv + block.work.dk) * PER_COPY;
 }
 
@@ -203,6 +214,7 @@ static double cost_of_keys(const struct attn_run *run, int64_t task, double *sha
     const struct attn_problem *problem = run->problem;
     const struct attn_backward_keys keys = attn_backward_keys_of(run, task);
     const int64_t group = problem->q.shape[1] / problem->k.shape[1];
+    const double products = run->backward->apart ? 2.0 : 2.5;
     double cost = PER_TASK / 10;
     if (keys.first >= keys.end)
         return cost;
@@ -217,8 +229,10 @@ static double cost_of_keys(const struct attn_run *run, int64_t task, double *sha
             if (keys_seen(&block.work.view, 0, last_token, keys.first, keys.end) == 0)
                 continue;
             double *const step = &shares[h * blocks + number];
-            *step = PER_TASK / 10 + cost_of_block(&block.work, keys.first, keys.end, run->backward->apart ? 2.0 : 2.5) +
-                    cost_of_turns(&block.work);
+            *step = PER_TASK / 10 + cost_of_block(&block.work, keys.first, keys.end, products) +
+                    cost_of_turns(&block.work, products);
+            if (!run->backward->apart)
+                *step += (double)(block.work.num_queries * block.work.dk) * PER_FAR + PER_TELLING;
             cost += *step;
         }
     for (int64_t step = 0; step < group * blocks; step++)
