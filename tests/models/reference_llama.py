@@ -97,7 +97,7 @@ class Llama:
     def logits(self, sequences, firsts):
         """For each list of token ids the logits after each of its tokens from number first on: (tokens - first, V)."""
         embedding = self.file.get_tensor("model.embed_tokens.weight").astype(numpy.float64)
-        states = [embedding[ids] for ids in sequences]
+        states = [embedding[list(ids)] for ids in sequences]
         for number in range(self.config["num_hidden_layers"]):
             self.layer(states, f"model.layers.{number}.")
         head = self.matrix("model.embed_tokens" if self.config["tie_word_embeddings"] else "lm_head")

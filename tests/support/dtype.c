@@ -9,6 +9,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 struct format {
@@ -42,17 +43,21 @@ static float from_bits(attn_dtype dtype, uint16_t bits)
     return (float)(bits & 0x8000 ? -size : size);
 }
 
+static float widened[2][65536]; /* bf16 and f16 */
+
+static void make_widened(void)
+{
+    for (int i = 0; i < 65536; i++) {
+        widened[0][i] = from_bits(ATTN_BF16, (uint16_t)i);
+        widened[1][i] = from_bits(ATTN_F16, (uint16_t)i);
+    }
+}
+
 float dtype_widen(attn_dtype dtype, uint16_t bits)
 {
-    static float table[2][65536];
-    static int made[2];
-    const int which = dtype == ATTN_F16;
-    if (!made[which]) {
-        for (int i = 0; i < 65536; i++)
-            table[which][i] = from_bits(dtype, (uint16_t)i);
-        made[which] = 1;
-    }
-    return table[which][bits];
+    static pthread_once_t once = PTHREAD_ONCE_INIT; /* tests with threads of their own look at results, too */
+    pthread_once(&once, make_widened);
+    return widened[dtype == ATTN_F16][bits];
 }
 
 /** 2^e, of a normal double. */

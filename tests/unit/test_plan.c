@@ -12,6 +12,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -471,7 +472,7 @@ struct watched {
     const void *workspace;
     size_t size;
     int64_t tasks;
-    int wrong;
+    atomic_int wrong; /* several threads look */
 };
 
 static void look(const attn_score_tile *tile, void *user)
@@ -479,8 +480,9 @@ static void look(const attn_score_tile *tile, void *user)
     struct watched *w = user;
     int64_t begun, tasks;
     (void)tile;
-    w->wrong |= attn_plan_progress(w->plan, w->workspace, w->size, &begun, &tasks) != ATTN_OK || tasks != w->tasks ||
-                begun < 1 || begun > tasks;
+    if (attn_plan_progress(w->plan, w->workspace, w->size, &begun, &tasks) != ATTN_OK || tasks != w->tasks ||
+        begun < 1 || begun > tasks)
+        w->wrong = 1;
 }
 
 /** Tasks of a run are counted as they begin, on one thread and on several, and can be counted in zeros. */
