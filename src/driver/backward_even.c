@@ -23,8 +23,6 @@
 #define FROM_FAR  5.0
 #define TOLD      120.0
 
-/* Threads on a triangle have no more steps to take, at its end, for such a part of its longest task: replayed. */
-
 /* Keys of a task are a multiple of it. */
 #define KEY_STEP 32
 
@@ -150,9 +148,8 @@ void attn_backward_even_sizes(const struct attn_backward *b, const struct attn_k
 {
     const struct attn_problem *p = &b->forward;
     const double sequences = (double)p->num_sequences;
-    if (threads <= 1 || sequences == 0 || p->k.shape[1] == 0 || p->q.shape[1] == 0 || p->params.block_mask)
-        return;
-    if (sums_over_blocks(b))
+    const int is_empty = p->q.shape[1] == 0 || p->q.shape[2] == 0 || p->k.shape[1] == 0 || p->k.shape[2] == 0;
+    if (threads <= 1 || sequences == 0 || is_empty || p->params.block_mask || sums_over_blocks(b))
         return;
     const struct chains chains = {.count = sequences * (double)p->k.shape[1],
                                   .group = (double)(p->q.shape[1] / p->k.shape[1]),

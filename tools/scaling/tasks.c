@@ -18,8 +18,8 @@
  * side. */
 #define PER_TASK     20000.0 /* taking a task and setting up its pass */
 #define PER_NUMBER   6.0     /* a number of q or out that is read, turned and written */
-#define PER_TURN     20.0 /* a number of q or dout that a step of the backward pass turns, for each pair of products */
-#define PER_FAR      25.0 /* a number of the sums of dQ that another core has written */
+#define PER_TURN     20.0    /* a number of q or dout that a backward step turns, for each pair of products */
+#define PER_FAR      25.0    /* a number of the sums of dQ that another core has written */
 #define PER_TELLING  40000.0 /* telling other threads what a task has reached */
 #define PER_COPY     4.0     /* a number of what phases hand on */
 #define PER_SEQUENCE 1000.0  /* a look at one, on one thread */
