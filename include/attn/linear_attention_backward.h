@@ -121,6 +121,77 @@ ATTN_API attn_status attn_linear_attention_backward_in(const attn_tensor *q, con
                                                        const attn_linear_attention_gradients *gradients,
                                                        void *workspace, size_t workspace_size);
 
+/* ------------------------------------------------------------------- plans -- */
+
+/** Gradients of one shape and set of options, as attn_backward_plan is of attention's: runs do not change it.
+ * @since 0.1, experimental */
+typedef struct attn_linear_attention_backward_plan attn_linear_attention_backward_plan;
+
+/**
+ * Makes a plan. It keeps the options, the dtypes and shapes of the tensors, and which of those in params and gradients
+ * are given; data may be NULL, and strides are not looked at. The caller destroys *plan. On an error *plan is set to
+ * NULL.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_linear_attention_backward_plan_create(attn_linear_attention_backward_plan **plan,
+                                                                const attn_tensor *q, const attn_tensor *k,
+                                                                const attn_tensor *v, const attn_tensor *out,
+                                                                const attn_linear_attention_params *params,
+                                                                const attn_linear_attention_gradients *gradients);
+
+/** Frees a plan that no thread is running; NULL is fine. @since 0.1, experimental */
+ATTN_API void attn_linear_attention_backward_plan_destroy(attn_linear_attention_backward_plan *plan);
+
+/** Threads that a plan has scratch memory for: the most that may run shares. 0 for NULL. @since 0.1, experimental */
+ATTN_API int attn_linear_attention_backward_plan_num_threads(const attn_linear_attention_backward_plan *plan);
+
+/** Phases of a run, 0 where nothing is wanted; all shares of one end before a share of the next begins. 0 for NULL.
+ * @since 0.1, experimental */
+ATTN_API int attn_linear_attention_backward_plan_num_phases(const attn_linear_attention_backward_plan *plan);
+
+/** Bytes of workspace that a run needs; SIZE_MAX for NULL. @since 0.1, experimental */
+ATTN_API size_t attn_linear_attention_backward_plan_workspace_size(const attn_linear_attention_backward_plan *plan);
+
+/**
+ * Runs a plan in the caller's workspace, of any alignment, without any allocation. Everything that was not planned is
+ * checked as attn_linear_attention_backward() does; what differs from the plan is an error, and nothing has been
+ * written then. Several threads may run one plan at once, each with a workspace of its own.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_linear_attention_backward_plan_run(const attn_linear_attention_backward_plan *plan,
+                                                             const attn_tensor *q, const attn_tensor *k,
+                                                             const attn_tensor *v, const attn_tensor *out,
+                                                             const attn_linear_attention_params *params,
+                                                             const attn_linear_attention_gradients *gradients,
+                                                             void *workspace, size_t workspace_size);
+
+/**
+ * Prepares a run for the caller's own threads: checks everything and lays the workspace out. Arrays that params points
+ * to must stay until the last share has returned.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_linear_attention_backward_plan_begin(const attn_linear_attention_backward_plan *plan,
+                                                               const attn_tensor *q, const attn_tensor *k,
+                                                               const attn_tensor *v, const attn_tensor *out,
+                                                               const attn_linear_attention_params *params,
+                                                               const attn_linear_attention_gradients *gradients,
+                                                               void *workspace, size_t workspace_size);
+
+/**
+ * Share ith of nth of a phase, as attn_plan_run_share() of attention: called once for each ith, in any order, on any
+ * threads.
+ * @since 0.1, experimental
+ */
+ATTN_API attn_status attn_linear_attention_backward_plan_run_share(const attn_linear_attention_backward_plan *plan,
+                                                                   void *workspace, int phase, int ith, int nth);
+
+/**
+ * Writes a line about a plan to a buffer of size bytes, as attn_plan_describe() does. Returns its length.
+ * @since 0.1, experimental
+ */
+ATTN_API size_t attn_linear_attention_backward_plan_describe(const attn_linear_attention_backward_plan *plan,
+                                                             char *buffer, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

@@ -342,7 +342,7 @@ attn_status attn_check_planned_linear_attention(const struct attn_linear_attenti
     CHECK(check_same("q", &now->q, &was->q));
     CHECK(check_same("k", &now->k, &was->k));
     CHECK(check_same("v", &now->v, &was->v));
-    CHECK(check_same("out", &now->out, &was->out));
+    CHECK(check_same(out_name(now), &now->out, &was->out));
     CHECK(check_given("decay", p->decay, planned->decay));
     CHECK(check_given("beta", p->beta, planned->beta));
     CHECK(check_given("resets", p->resets, planned->resets));

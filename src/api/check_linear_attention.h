@@ -34,5 +34,7 @@ attn_status attn_check_decays(const struct attn_linear_attention *call);
 /** That a run asks for what was planned. No pointer of was is followed. */
 attn_status attn_check_planned_linear_attention(const struct attn_linear_attention *now,
                                                 const struct attn_linear_attention *was);
+attn_status attn_check_planned_linear_backward(const struct attn_linear_backward *now,
+                                               const struct attn_linear_backward *was);
 
 #endif

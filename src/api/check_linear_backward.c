@@ -119,3 +119,26 @@ attn_status attn_check_linear_backward(struct attn_linear_backward *b, const att
     CHECK(check_states(b, &g, depth));
     return depth & CHECK_TENSORS ? check_apart(b) : ATTN_OK;
 }
+
+attn_status attn_check_planned_linear_backward(const struct attn_linear_backward *now,
+                                               const struct attn_linear_backward *was)
+{
+    CHECK(attn_check_planned_linear_attention(&now->forward, &was->forward));
+    const struct {
+        const char *name;
+        const attn_tensor *now, *was;
+        int given, planned;
+    } tensors[] = {
+        {"gradients.q", &now->d[ATTN_SIDE_Q], &was->d[ATTN_SIDE_Q], now->wants[ATTN_SIDE_Q], was->wants[ATTN_SIDE_Q]},
+        {"gradients.k", &now->d[ATTN_SIDE_K], &was->d[ATTN_SIDE_K], now->wants[ATTN_SIDE_K], was->wants[ATTN_SIDE_K]},
+        {"gradients.v", &now->d[ATTN_SIDE_V], &was->d[ATTN_SIDE_V], now->wants[ATTN_SIDE_V], was->wants[ATTN_SIDE_V]},
+        {"gradients.decay", &now->d_decay, &was->d_decay, now->wants_decay, was->wants_decay},
+        {"gradients.state_in", &now->d_state_in, &was->d_state_in, now->wants_state, was->wants_state},
+        {"gradients.state_out", &now->d_state_out, &was->d_state_out, 0, 0},
+        {"out", &now->out, &was->out, 0, 0}};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        if (tensors[i].given != tensors[i].planned || tensors[i].now->dtype != tensors[i].was->dtype ||
+            memcmp(tensors[i].now->shape, tensors[i].was->shape, sizeof tensors[i].now->shape) != 0)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s differs from what the plan was made with", tensors[i].name);
+    return ATTN_OK;
+}

@@ -198,6 +198,8 @@ void attn_linear_backward_cut(struct attn_linear_backward *call, const struct at
     const int64_t of_k = cut->pieces[ATTN_SIDE_K], others_first = cut->pieces[ATTN_SIDE_Q] + cut->pieces[ATTN_SIDE_V];
     if (of_k + others_first > 0)
         take_regions(call);
+    cut->kept = (struct attn_region){.at = geometry->shared_size, .bytes = sizeof *call};
+    geometry->shared_size += attn_aligned(cut->kept.bytes);
     geometry->scratch_size = scratch_of(call);
     const int clears = !some || f->params.lengths || f->params.cu_seqlens;
     add_phase(geometry, attn_linear_features_tasks(call), attn_linear_features_task);
@@ -215,4 +217,12 @@ struct attn_run *attn_linear_backward_begin(void *workspace, const struct attn_l
     run->linear_backward = call;
     run->executor = call->forward.params.executor;
     return run;
+}
+
+void attn_linear_backward_keep(struct attn_run *run)
+{
+    struct attn_linear_backward *kept = (void *)(run->partials + run->linear_backward->cut.kept.at);
+    *kept = *run->linear_backward;
+    run->linear_backward = kept;
+    run->geometry = &kept->cut.geometry;
 }

@@ -50,6 +50,7 @@ struct attn_linear_backward_cut {
     struct attn_linear_rows decays;            /**< gradients of decays, for each channel and head of out */
     double bytes;              /**< of all these, perhaps more than memory can have: such a call cannot run */
     struct attn_region states; /**< [batch][heads of out][slots][dv][pitch of decays] */
+    struct attn_region kept;   /**< a copy of the call (attn_linear_backward_keep()) */
 };
 
 /** A call whose arguments have all been checked. */
@@ -66,6 +67,9 @@ void attn_linear_backward_cut(struct attn_linear_backward *call, const struct at
 
 /** Lays a run out in a workspace of attn_run_size() bytes; call has to outlive it. */
 struct attn_run *attn_linear_backward_begin(void *workspace, const struct attn_linear_backward *call);
+
+/** Takes a copy of the call into the workspace: what was given need not outlive this. */
+void attn_linear_backward_keep(struct attn_run *run);
 
 /* --------------------------------------------------------- for its phases -- */
 

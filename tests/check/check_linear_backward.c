@@ -44,6 +44,8 @@ enum option {
     SHARED_KEYS,
     THREADS,
     WORKSPACE,
+    PLAN,
+    SHARES,
     ROUNDED,
     LONG,
     LONGER,
@@ -72,7 +74,9 @@ static const struct {
     [FEWER_QUERY_HEADS] = {"fewer heads of q", 30},
     [SHARED_KEYS] = {"fewer heads of k", 80},
     [THREADS] = {"several threads", 200},
-    [WORKSPACE] = {"a workspace", 300},
+    [WORKSPACE] = {"a workspace", 100},
+    [PLAN] = {"a plan", 100},
+    [SHARES] = {"shares of a plan", 100},
     [ROUNDED] = {"gradients of 16 bits", 300},
     [LONG] = {"more tokens than a chunk", 150},
     [LONGER] = {"more tokens than two chunks", 50},
@@ -112,29 +116,70 @@ static void add_options(struct totals *totals, const struct linear_gradient_case
     totals->has[FEWER_QUERY_HEADS] += f->q.shape[1] < v[1];
     totals->has[SHARED_KEYS] += f->k.shape[1] < v[1];
     totals->has[THREADS] += p->num_threads > 1;
-    totals->has[WORKSPACE] += c->in_workspace;
+    totals->has[WORKSPACE] += f->entry == LINEAR_IN_WORKSPACE;
+    totals->has[PLAN] += f->entry == LINEAR_PLAN;
+    totals->has[SHARES] += f->entry == LINEAR_SHARES;
     totals->has[ROUNDED] += rounded;
     totals->has[LONG] += f->tokens > ATTN_LINEAR_ATTENTION_CHUNK;
     totals->has[LONGER] += f->tokens > 2 * ATTN_LINEAR_ATTENTION_CHUNK;
     totals->has[LARGE_HEADS] += f->k.shape[3] >= 64 && v[3] >= 64;
 }
 
-static attn_status run_call(struct linear_gradient_case *c)
+static void *place_workspace(struct linear_gradient_case *c, size_t size)
 {
-    const struct linear_case *f = &c->forward;
-    if (!c->in_workspace)
-        return attn_linear_attention_backward(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients);
-    size_t size = 0;
-    const attn_status status =
-        attn_linear_attention_backward_workspace_size(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients, &size);
-    void *workspace = status == ATTN_OK ? guard_place(&c->workspace, size, 1) : NULL;
-    if (status != ATTN_OK)
-        return status;
+    void *workspace = guard_place(&c->workspace, size, 1);
     if (!workspace) {
         fprintf(stderr, "%zu bytes of workspace are wanted, more than this test can guard\n", size);
         exit(1);
     }
-    return attn_linear_attention_backward_in(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients, workspace, size);
+    return workspace;
+}
+
+static attn_status run_in_workspace(struct linear_gradient_case *c)
+{
+    const struct linear_case *f = &c->forward;
+    size_t size = 0;
+    const attn_status status =
+        attn_linear_attention_backward_workspace_size(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients, &size);
+    if (status != ATTN_OK)
+        return status;
+    return attn_linear_attention_backward_in(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients,
+                                             place_workspace(c, size), size);
+}
+
+/** A plan, run as a whole or in shares, from the last to the first. */
+static attn_status run_plan(struct linear_gradient_case *c)
+{
+    const struct linear_case *f = &c->forward;
+    const attn_linear_attention_gradients *g = &c->gradients;
+    attn_linear_attention_backward_plan *plan = NULL;
+    attn_status status = attn_linear_attention_backward_plan_create(&plan, &f->q, &f->k, &f->v, NULL, &f->params, g);
+    if (status != ATTN_OK)
+        return status;
+    const size_t size = attn_linear_attention_backward_plan_workspace_size(plan);
+    void *workspace = place_workspace(c, size);
+    if (f->entry == LINEAR_PLAN) {
+        status =
+            attn_linear_attention_backward_plan_run(plan, &f->q, &f->k, &f->v, NULL, &f->params, g, workspace, size);
+    } else {
+        const int threads = attn_linear_attention_backward_plan_num_threads(plan);
+        const int nth = f->nth < threads ? f->nth : threads;
+        status =
+            attn_linear_attention_backward_plan_begin(plan, &f->q, &f->k, &f->v, NULL, &f->params, g, workspace, size);
+        for (int phase = 0; phase < attn_linear_attention_backward_plan_num_phases(plan); phase++)
+            for (int ith = nth - 1; ith >= 0 && status == ATTN_OK; ith--)
+                status = attn_linear_attention_backward_plan_run_share(plan, workspace, phase, ith, nth);
+    }
+    attn_linear_attention_backward_plan_destroy(plan);
+    return status;
+}
+
+static attn_status run_call(struct linear_gradient_case *c)
+{
+    const struct linear_case *f = &c->forward;
+    if (f->entry == LINEAR_CALL)
+        return attn_linear_attention_backward(&f->q, &f->k, &f->v, NULL, &f->params, &c->gradients);
+    return f->entry == LINEAR_IN_WORKSPACE ? run_in_workspace(c) : run_plan(c);
 }
 
 /** Runs one case; on a failure message says what is wrong. */

@@ -112,7 +112,6 @@ void linear_gradient_case_generate(struct linear_gradient_case *c, uint64_t seed
     poison_unread(c);
     remember(c);
     place_written(c, rng);
-    c->in_workspace = rng_percent(rng, 50);
 }
 
 const attn_tensor *linear_gradient_of(const struct linear_gradient_case *c, enum linear_gradient of)

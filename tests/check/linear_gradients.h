@@ -17,7 +17,6 @@ struct linear_gradient_case {
     attn_linear_attention_gradients gradients;
     unsigned char *before[2]; /**< copies of what is read */
     size_t capacity[2];
-    int in_workspace; /**< by attn_linear_attention_backward_in() */
 };
 
 void linear_gradient_case_initialize(struct linear_gradient_case *c);

@@ -199,6 +199,25 @@ static void test_gradients(void **state)
     assert_int_equal(status, ATTN_OK);
     assert_int_equal(ledger.made, 0);
     __real_free(workspace);
+
+    attn_linear_attention_backward_plan *plan = (attn_linear_attention_backward_plan *)(uintptr_t)64;
+    ledger_begin(1, 0);
+    status = attn_linear_attention_backward_plan_create(&plan, &f.q, &f.k, &f.v, NULL, &f.params, &g);
+    assert_int_equal(status, ATTN_OUT_OF_MEMORY);
+    assert_null(plan);
+    sentences_meet(shortages, attn_last_error());
+    assert_int_equal(attn_linear_attention_backward_plan_create(&plan, &f.q, &f.k, &f.v, NULL, &f.params, &g), ATTN_OK);
+    const size_t planned = attn_linear_attention_backward_plan_workspace_size(plan);
+    char *const memory = __real_malloc(planned);
+    assert_non_null(memory);
+    const int made = ledger.made;
+    status = attn_linear_attention_backward_plan_run(plan, &f.q, &f.k, &f.v, NULL, &f.params, &g, memory, planned);
+    assert_int_equal(status, ATTN_OK);
+    assert_int_equal(ledger.made, made);
+    attn_linear_attention_backward_plan_destroy(plan);
+    ledger.active = 0;
+    assert_int_equal(ledger.live, 0);
+    __real_free(memory);
 }
 
 static void test_sentences(void **state)
