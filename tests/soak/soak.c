@@ -336,6 +336,9 @@ int main(int argc, char **argv)
         }
     }
     isa = attn_isa_active();
+    /* glibc would let each thread's arena keep twice the largest block that was ever freed. */
+    mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+    mallopt(M_TRIM_THRESHOLD, 64 * 1024);
     if (only >= 0)
         return repeat(seed, (uint64_t)only, backward != 0) != 0;
     int64_t num[KINDS] = {0};
@@ -355,9 +358,8 @@ int main(int argc, char **argv)
         printf("FAILED: the library holds more than after a tenth of the time\n");
         failures++;
     }
-    /* Sanitizers keep what was freed for a while; glibc up to 40 MiB of ended threads' stacks, and their arenas. */
-    const long spare = IS_SANITIZED ? 1024 * 1024 : 128 * 1024;
-    if (after > before + before / 4 + spare) {
+    const long spare = IS_SANITIZED ? 1024 * 1024 : 8 * 1024; /* sanitizers keep what was freed for a while */
+    if (after > before + spare) {
         printf("FAILED: the process is larger than after a tenth of the time\n");
         failures++;
     }
