@@ -429,8 +429,7 @@ static attn_status begin(const attn_backward_plan *plan, const attn_tensor *q, c
                          const attn_tensor *v, const attn_tensor *out, const attn_params *params,
                          const attn_gradients *gradients, const void *workspace, size_t size, struct attn_backward *b)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_backward_plan_create()");
+    CHECK(attn_check_plan(plan, "attn_backward_plan"));
     const size_t needed = attn_backward_plan_workspace_size(plan);
     CHECK(check(b, q, k, v, out, params, gradients, CHECK_ALL));
     /* What cutting has said of the plan's problem is said of this one, too. */
@@ -439,10 +438,7 @@ static attn_status begin(const attn_backward_plan *plan, const attn_tensor *q, c
     b->forward.reserved = plan->backward.forward.reserved;
     CHECK(attn_check_planned(&b->forward, &plan->backward.forward, &plan->planned));
     CHECK(check_same_gradients(b, &plan->backward));
-    if (!workspace)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
-    if (size < needed)
-        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    CHECK(attn_check_plan_workspace(workspace, size, needed));
     attn_backward_adopt(b, &plan->backward);
     return ATTN_OK;
 }
@@ -471,11 +467,5 @@ attn_status attn_backward_plan_begin(const attn_backward_plan *plan, const attn_
 
 attn_status attn_backward_plan_run_share(const attn_backward_plan *plan, void *workspace, int phase, int ith, int nth)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_backward_plan_create()");
-    if (!workspace || attn_run_in(workspace)->owner != plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "workspace is %s; expected one that attn_backward_plan_begin() has prepared for this plan",
-                         workspace ? "not prepared" : "NULL");
-    return attn_run_checked_share(attn_run_in(workspace), phase, ith, nth);
+    return attn_run_checked_share(plan, "attn_backward_plan", workspace, phase, ith, nth);
 }

@@ -52,8 +52,30 @@ int attn_fit(struct attn_geometry *geometry, size_t size, void (*cut)(void *call
     return 1;
 }
 
-attn_status attn_run_checked_share(struct attn_run *run, int phase, int ith, int nth)
+attn_status attn_check_plan(const void *plan, const char *kind)
 {
+    if (!plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by %s_create()", kind);
+    return ATTN_OK;
+}
+
+attn_status attn_check_plan_workspace(const void *workspace, size_t size, size_t needed)
+{
+    if (!workspace)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
+    if (size < needed)
+        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    return ATTN_OK;
+}
+
+attn_status attn_run_checked_share(const void *plan, const char *kind, void *workspace, int phase, int ith, int nth)
+{
+    CHECK(attn_check_plan(plan, kind));
+    if (!workspace || attn_run_in(workspace)->owner != plan)
+        return attn_fail(ATTN_INVALID_ARGUMENT,
+                         "workspace is %s; expected one that %s_begin() has prepared for this plan",
+                         workspace ? "not prepared" : "NULL", kind);
+    struct attn_run *run = attn_run_in(workspace);
     const struct attn_geometry *geometry = run->geometry;
     if (phase < 0 || phase >= geometry->num_phases)
         return attn_fail(ATTN_INVALID_ARGUMENT, "phase is %d; expected 0 to %d", phase, geometry->num_phases - 1);

@@ -14,8 +14,14 @@ void attn_execute(struct attn_run *run);
  */
 int attn_fit(struct attn_geometry *geometry, size_t size, void (*cut)(void *call, int threads), void *call);
 
-/** Runs a share of a phase, for a caller that has said which: checks the numbers first. */
-attn_status attn_run_checked_share(struct attn_run *run, int phase, int ith, int nth);
+/** That a plan is given. kind, here and below: how the names of its functions begin, attn_plan say. */
+attn_status attn_check_plan(const void *plan, const char *kind);
+
+/** That a workspace of size bytes is given, and large enough for a plan that needs so many. */
+attn_status attn_check_plan_workspace(const void *workspace, size_t size, size_t needed);
+
+/** Runs a share of a phase of what a plan has prepared in a workspace; checks everything first. */
+attn_status attn_run_checked_share(const void *plan, const char *kind, void *workspace, int phase, int ith, int nth);
 
 /** attn_run_progress() for a caller whose arguments have not been checked; a NULL plan has no geometry. wanted: bytes
  * of the plan's workspace. */

@@ -143,16 +143,11 @@ static attn_status begin(const attn_linear_attention_plan *plan, const attn_tens
                          const attn_tensor *v, const attn_tensor *out, const attn_linear_attention_params *params,
                          const void *workspace, size_t size, struct attn_linear_attention *call)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "plan is NULL; expected one made by attn_linear_attention_plan_create()");
+    CHECK(attn_check_plan(plan, "attn_linear_attention_plan"));
     const size_t needed = attn_linear_attention_plan_workspace_size(plan);
     CHECK(attn_check_linear_attention(call, q, k, v, out, params, 0, CHECK_ALL));
     CHECK(attn_check_planned_linear_attention(call, &plan->call));
-    if (!workspace)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
-    if (size < needed)
-        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    CHECK(attn_check_plan_workspace(workspace, size, needed));
     call->cut = plan->call.cut;
     return ATTN_OK;
 }
@@ -184,13 +179,5 @@ attn_status attn_linear_attention_plan_begin(const attn_linear_attention_plan *p
 attn_status attn_linear_attention_plan_run_share(const attn_linear_attention_plan *plan, void *workspace, int phase,
                                                  int ith, int nth)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "plan is NULL; expected one made by attn_linear_attention_plan_create()");
-    if (!workspace || attn_run_in(workspace)->owner != plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "workspace is %s; expected one that attn_linear_attention_plan_begin() has prepared for this "
-                         "plan",
-                         workspace ? "not prepared" : "NULL");
-    return attn_run_checked_share(attn_run_in(workspace), phase, ith, nth);
+    return attn_run_checked_share(plan, "attn_linear_attention_plan", workspace, phase, ith, nth);
 }

@@ -157,16 +157,11 @@ static attn_status begin(const attn_linear_attention_backward_plan *plan, const 
                          const attn_linear_attention_gradients *gradients, const void *workspace, size_t size,
                          struct attn_linear_backward *call)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "plan is NULL; expected one made by attn_linear_attention_backward_plan_create()");
+    CHECK(attn_check_plan(plan, "attn_linear_attention_backward_plan"));
     const size_t needed = attn_linear_attention_backward_plan_workspace_size(plan);
     CHECK(attn_check_linear_backward(call, q, k, v, out, params, gradients, CHECK_ALL));
     CHECK(attn_check_planned_linear_backward(call, &plan->call));
-    if (!workspace)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
-    if (size < needed)
-        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    CHECK(attn_check_plan_workspace(workspace, size, needed));
     call->cut = plan->call.cut;
     return ATTN_OK;
 }
@@ -201,13 +196,5 @@ attn_status attn_linear_attention_backward_plan_begin(const attn_linear_attentio
 attn_status attn_linear_attention_backward_plan_run_share(const attn_linear_attention_backward_plan *plan,
                                                           void *workspace, int phase, int ith, int nth)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "plan is NULL; expected one made by attn_linear_attention_backward_plan_create()");
-    if (!workspace || attn_run_in(workspace)->owner != plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "workspace is %s; expected one that attn_linear_attention_backward_plan_begin() has prepared "
-                         "for this plan",
-                         workspace ? "not prepared" : "NULL");
-    return attn_run_checked_share(attn_run_in(workspace), phase, ith, nth);
+    return attn_run_checked_share(plan, "attn_linear_attention_backward_plan", workspace, phase, ith, nth);
 }

@@ -218,8 +218,7 @@ static attn_status keep_labels(attn_plan *plan, const struct attn_problem *probl
 attn_status attn_plan_keep(attn_plan *plan, const attn_params *params)
 {
     struct attn_problem problem;
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
+    CHECK(attn_check_plan(plan, "attn_plan"));
     if (plan->keeps)
         return attn_fail(ATTN_INVALID_ARGUMENT, "plan keeps its arrays already; expected a new one for others");
     const struct attn_problem *was = &plan->call.problem;
@@ -276,18 +275,14 @@ static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn
                          const attn_tensor *out, const attn_params *params, void *workspace, size_t size,
                          struct attn_problem *problem)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
+    CHECK(attn_check_plan(plan, "attn_plan"));
     const size_t needed = attn_plan_workspace_size(plan);
     const struct attn_problem *was = &plan->call.problem;
     if (!attn_is_repeat(problem, was, &plan->planned, q, k, v, out, params)) {
         CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : CHECK_ALL));
         CHECK(attn_check_planned(problem, was, &plan->planned));
     }
-    if (!workspace)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", needed);
-    if (size < needed)
-        return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size, needed);
+    CHECK(attn_check_plan_workspace(workspace, size, needed));
     struct attn_run *run = attn_run_begin(workspace, problem, &plan->call.geometry);
     run->owner = plan;
     if (plan->labels)
@@ -317,12 +312,5 @@ attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const att
 
 attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phase, int ith, int nth)
 {
-    if (!plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT, "plan is NULL; expected one made by attn_plan_create()");
-    if (!workspace || attn_run_in(workspace)->owner != plan)
-        return attn_fail(ATTN_INVALID_ARGUMENT,
-                         "workspace is %s; expected one that attn_plan_begin() has prepared for "
-                         "this plan",
-                         workspace ? "not prepared" : "NULL");
-    return attn_run_checked_share(attn_run_in(workspace), phase, ith, nth);
+    return attn_run_checked_share(plan, "attn_plan", workspace, phase, ith, nth);
 }
