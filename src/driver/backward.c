@@ -222,7 +222,7 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     struct attn_backward_sizes sizes = {.keys = TASK_KEYS, .queries = BLOCK_QUERIES};
     const int parallel = count_threads(b, threads);
     if (!b->coarse)
-        attn_backward_even_sizes(b, &kernels, least_strip(&kernels), parallel, &sizes);
+        attn_backward_even_sizes(b, kernels.strip, least_strip(&kernels), parallel, &sizes);
     problem->block_rows = sizes.queries;
     if (b->scores.query_block > sizes.queries)
         b->scores.query_block = (int)attn_in_steps(sizes.queries, (int)kernels.strip);

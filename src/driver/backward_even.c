@@ -14,14 +14,9 @@
 #include "driver/even.h"
 #include "driver/tensors.h"
 
-/* What a step costs besides its pairs: for each query the time of so many keys, as its rows are turned (measured on
- * AVX2: 19); for each key that of so many queries; and so many pairs. Where tasks follow each other, sums of dQ come
- * from another core's caches. */
-#define PER_QUERY 20.0
-#define PER_KEY   1.5
-#define PER_STEP  30.0
-#define FROM_FAR  5.0
-#define TOLD      120.0
+/* What a step takes for each key besides: the time of so many queries; and by itself: of so many pairs. */
+#define PER_KEY  1.5
+#define PER_STEP 30.0
 
 /* Keys of a task are a multiple of it. */
 #define KEY_STEP 32
@@ -37,7 +32,7 @@ struct chains {
     double queries, keys; /**< of a sequence */
     int triangle;         /**< about half of the pairs are seen */
     int threads;
-    const struct attn_kernels *kernels;
+    int64_t strip; /**< queries of the widest one */
 };
 
 static double up(double x)
@@ -51,14 +46,6 @@ static double more(double a, double b)
     return a > b ? a : b;
 }
 
-/** What a step over so many queries takes for each key, in queries of the widest strips. A strip of n vectors takes
- * 1 + 2 n / 3 parts of the widest one's 3 (measured on AVX2: 1.6, 2.4 and 3). */
-static double time_of_queries(const struct chains *c, int64_t queries)
-{
-    const int64_t strip = c->kernels->strip, rest = queries % strip;
-    return (double)(queries - rest) + (rest > 0 ? ((double)strip + 2.0 * (double)rest) / 3.0 : 0.0);
-}
-
 /** A chain, cut: the last task of keys and the last block of queries have what is left. */
 struct cut {
     double tasks, blocks;         /**< of keys, and of queries of a head */
@@ -70,25 +57,26 @@ static struct cut cut_of(const struct chains *c, int64_t keys, int64_t queries)
 {
     const double tasks = up(c->keys / (double)keys), blocks = up(c->queries / (double)queries);
     const int64_t last = (int64_t)(c->queries - (blocks - 1.0) * (double)queries);
-    const double longest = time_of_queries(c, queries);
+    const double longest = attn_backward_time_of_queries(c->strip, queries);
     return (struct cut){.tasks = tasks,
                         .blocks = blocks,
                         .keys = (double)keys,
                         .mean_keys = c->keys / tasks,
                         .queries = longest,
-                        .mean_queries = ((blocks - 1.0) * longest + time_of_queries(c, last)) / blocks};
+                        .mean_queries =
+                            ((blocks - 1.0) * longest + attn_backward_time_of_queries(c->strip, last)) / blocks};
 }
 
 /** Some keys with a block of queries. */
 static double step_time(double keys, double queries)
 {
-    return (keys + PER_QUERY) * (queries + PER_KEY) + PER_STEP;
+    return (keys + ATTN_TURNED_KEYS) * (queries + PER_KEY) + PER_STEP;
 }
 
 /** The same where tasks follow each other. */
 static double following_step_time(double keys, double queries)
 {
-    return step_time(keys + FROM_FAR, queries) + TOLD;
+    return step_time(keys + ATTN_FAR_KEYS, queries) + ATTN_TOLD_PAIRS;
 }
 
 /** When the last task ends where tasks follow each other. */
@@ -143,8 +131,8 @@ static int sums_over_blocks(const struct attn_backward *b)
            attn_has_elements(&b->drel_q);
 }
 
-void attn_backward_even_sizes(const struct attn_backward *b, const struct attn_kernels *kernels, int64_t step,
-                              int threads, struct attn_backward_sizes *sizes)
+void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int64_t step, int threads,
+                              struct attn_backward_sizes *sizes)
 {
     const struct attn_problem *p = &b->forward;
     const double sequences = (double)p->num_sequences;
@@ -157,7 +145,7 @@ void attn_backward_even_sizes(const struct attn_backward *b, const struct attn_k
                                   .keys = (double)p->k.shape[2] / (p->params.ragged ? sequences : 1.0),
                                   .triangle = p->params.causal != ATTN_CAUSAL_NONE && p->k.shape[2] <= p->q.shape[2],
                                   .threads = threads,
-                                  .kernels = kernels};
+                                  .strip = strip};
     const int apart = may_be_apart(b);
     const struct attn_backward_sizes largest = *sizes;
     const struct cut whole = cut_of(&chains, largest.keys, largest.queries);

@@ -18,9 +18,6 @@
  * side. */
 #define PER_TASK     20000.0 /* taking a task and setting up its pass */
 #define PER_NUMBER   6.0     /* a number of q or out that is read, turned and written */
-#define PER_TURN     20.0    /* a number of q or dout that a backward step turns, for each pair of products */
-#define PER_FAR      25.0    /* a number of the sums of dQ that another core has written */
-#define PER_TELLING  40000.0 /* telling other threads what a task has reached */
 #define PER_COPY     4.0     /* a number of what phases hand on */
 #define PER_SEQUENCE 1000.0  /* a look at one, on one thread */
 #define PER_TILE     2000.0  /* a strip and a block of keys */
@@ -56,11 +53,10 @@ static int64_t keys_seen(const struct attn_view *view, int64_t first_token, int6
     return most(hi - lo, 0);
 }
 
-/** What the vectors of a strip take, as a part of what the same vectors take in a strip of full width; forward they
- * take the same. */
-static double narrowness(int64_t vectors, int64_t widest, double products)
+/** What some rows of a strip take, as a part of what they take in a full one; forward they take the same. */
+static double narrowness(int64_t rows, int64_t strip, double products)
 {
-    return products == 1 ? 1 : (double)(widest + 2 * vectors) / (3 * (double)vectors);
+    return products == 1 ? 1 : attn_backward_time_of_queries(strip, rows) / (double)rows;
 }
 
 /** Multiply-adds of some keys with a block of queries: products times both of its products. */
@@ -77,7 +73,7 @@ static double cost_of_block(const struct attn_work *work, int64_t first, int64_t
             cost += keys * channels * ((double)rows + FEW_READS);
             continue;
         }
-        const double each = channels * (double)lanes * narrowness((rows + lanes - 1) / lanes, strip / lanes, products);
+        const double each = channels * (double)lanes * narrowness((rows + lanes - 1) / lanes * lanes, strip, products);
         for (int64_t vector = row; vector < row + rows; vector += lanes) {
             const int64_t last = least(vector + lanes, work->num_queries) - 1;
             cost += each * (double)keys_seen(view, vector / view->heads, last / view->heads, first, end);
@@ -179,9 +175,16 @@ static double cost_of_sharing(const struct attn_run *run)
 
 /* ---------------------------------------------------------------- backward -- */
 
+/** What a step takes for its queries besides its pairs, of so many pairs of products. */
 static double cost_of_turns(const struct attn_work *work, double products)
 {
-    return (double)work->num_queries * (work->dk + work->dv) * products * PER_TURN;
+    return (double)work->num_queries * (work->dk + work->dv) * products * ATTN_TURNED_KEYS;
+}
+
+/** What it takes where tasks follow each other. */
+static double cost_of_following(const struct attn_work *work)
+{
+    return ((double)work->num_queries * ATTN_FAR_KEYS + ATTN_TOLD_PAIRS) * 2.5 * (work->dk + work->dv);
 }
 
 /** Rows of the sums of dQ, before and behind the main phase. */
@@ -232,7 +235,7 @@ static double cost_of_keys(const struct attn_run *run, int64_t task, double *sha
             *step = PER_TASK / 10 + cost_of_block(&block.work, keys.first, keys.end, products) +
                     cost_of_turns(&block.work, products);
             if (!run->backward->apart)
-                *step += (double)(block.work.num_queries * block.work.dk) * PER_FAR + PER_TELLING;
+                *step += cost_of_following(&block.work);
             cost += *step;
         }
     for (int64_t step = 0; step < group * blocks; step++)
