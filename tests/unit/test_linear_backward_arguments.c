@@ -269,8 +269,8 @@ static void test_sizes(void **state)
     assert_int_equal(
         attn_linear_attention_backward_workspace_size(&g.f.q, &g.f.k, &g.f.v, NULL, &g.f.params, &g.gradients, &size),
         ATTN_SIZE_OVERFLOW);
-    assert_true(
-        holds_words(attn_last_error(), "q, k and v have shapes for which 4.97197e+18 bytes of memory are kept"));
+    assert_true(holds_words(attn_last_error(), "q, k and v have shapes for which"));
+    assert_true(holds_words(attn_last_error(), "bytes of memory are kept; expected less than 2^62"));
 }
 
 /** What looks wrong and is not. */
