@@ -195,6 +195,30 @@ static inline int attn_turns_faster(attn_dtype dtype)
     return dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
 }
 
+/** n rows of K or V that follow each other without a gap. */
+struct attn_row_run {
+    const char *first;
+    attn_dtype dtype;   /**< ATTN_F32, ATTN_BF16, ATTN_F16 or ATTN_I8; of sets of pairs ATTN_BF16 */
+    const float *scale; /**< of ATTN_I8: what the numbers of the first are multiplied by */
+    ptrdiff_t scale_stride;
+    int n;
+};
+
+/** Vectors of words of K and of channels of V that rows have at most for scores_of_one() and values_of_one(); half
+ * and a quarter of them are the other widths. */
+#define ATTN_ONE_VECTORS 8
+
+/** Calls body with the vectors of so many lanes that a row is. */
+#define ATTN_ONE_BY_WIDTH(width, body, dtype, ...)                                                                     \
+    do {                                                                                                               \
+        if ((width) == ATTN_ONE_VECTORS * VF_LEN)                                                                      \
+            body(dtype, ATTN_ONE_VECTORS, __VA_ARGS__);                                                                \
+        else if ((width) == ATTN_ONE_VECTORS / 2 * VF_LEN)                                                             \
+            body(dtype, ATTN_ONE_VECTORS / 2, __VA_ARGS__);                                                            \
+        else                                                                                                           \
+            body(dtype, ATTN_ONE_VECTORS / 4, __VA_ARGS__);                                                            \
+    } while (0)
+
 /** Queries of weights_of_few() at most: of more there are as many exponentials as of a vector with a query per lane. */
 #define ATTN_FEW_WEIGHTS 4
 
@@ -272,6 +296,9 @@ struct attn_score_kernels {
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
     /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words]. NULL: none. */
     void (*scores_free)(const struct attn_score_operands *x, int n, float *max);
+    /** The same of one query q[words] and keys that follow each other: s[k->n], without a factor, and their maximum.
+     * NULL: none. */
+    void (*scores_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
      * one that this one extends: those, of so many, that leave m where it is for certain, up to the first one that may
@@ -358,6 +385,11 @@ struct attn_value_kernels {
     /** weights() of one vector, rows lanes of which have a query, at most ATTN_FEW_WEIGHTS and struct
      * attn_vector_kernels few; the other lanes may become anything. NULL: none. */
     void (*weights_of_few)(int rows, const float *m, int n, const float *factor, float *s, float *l);
+    /** weights() of one query, whose scores s[n] become words[]. factor: 1 if scores come whole. NULL: none. */
+    void (*weights_of_one)(float m, int n, float factor, float *s, float *l);
+    /** Adds the values that such words weigh to o[dv], alpha being of ACCUMULATE_RESCALE. NULL: none. */
+    void (*values_of_one)(const struct attn_row_run *v, const float *p, int64_t dv, enum attn_accumulate mode,
+                          float alpha, float *o);
     /** Clears the dropped ones of n weights in words. */
     void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);
     /** Adds the tile to o. */

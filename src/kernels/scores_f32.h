@@ -8,6 +8,7 @@
 
 #include "kernels/score_few.h"
 #include "kernels/score_free.h"
+#include "kernels/score_one.h"
 #include "kernels/score_tile.h"
 #include "kernels/transpose.h"
 
@@ -32,6 +33,7 @@ static const struct attn_score_kernels score_kernels = {.name = "f32",
                                                         .pack_keys = pack_keys,
                                                         .scores = score_tile,
                                                         .scores_of_few = SCORES_OF_FEW,
-                                                        .scores_free = SCORES_FREE};
+                                                        .scores_free = SCORES_FREE,
+                                                        .scores_of_one = SCORES_OF_ONE};
 
 #endif

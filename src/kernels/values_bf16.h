@@ -14,6 +14,7 @@
 #include ATTN_WEIGHTS
 
 #include "kernels/value_few.h"
+#include "kernels/value_one.h"
 #include "kernels/value_tile.h"
 
 /** n elements of two rows as words; second NULL: 0. */
@@ -58,6 +59,18 @@ static void make_weights(int nv, const float *m, const int *ends, int n, const f
     ATTN_BY_WIDTH(nv, weights_body, m, ends, n, factor, s, l);
 }
 
+#ifdef ATTN_ONE_WEIGHTS
+#define WEIGHTS_OF_ONE weights_of_one
+
+/** struct attn_value_kernels, weights_of_one. */
+static void weights_of_one(float m, int n, float factor, float *s, float *l)
+{
+    one_weights(m, n, factor, s, l);
+}
+#else
+#define WEIGHTS_OF_ONE NULL
+#endif
+
 static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
 {
     drop_words(2, drop, nv, n, p);
@@ -69,6 +82,8 @@ static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .pack_values = pack_values,
                                                         .values_of_few = VALUES_OF_FEW,
                                                         .weights = make_weights,
+                                                        .weights_of_one = WEIGHTS_OF_ONE,
+                                                        .values_of_one = VALUES_OF_ONE,
                                                         .drop = drop_weights,
                                                         .values = value_tile,
                                                         .finite = values_finite,

@@ -10,6 +10,7 @@
 #include "kernels/rows.h"
 #include "kernels/softmax.h"
 #include "kernels/value_few.h"
+#include "kernels/value_one.h"
 #include "kernels/value_rows.h"
 #include "kernels/value_tile.h"
 
@@ -57,6 +58,7 @@ static void make_weights(int nv, const float *m, const int *ends, int n, const f
 
 #if VF_LEN == 1
 #define WEIGHTS_OF_FEW NULL
+#define WEIGHTS_OF_ONE NULL
 #else
 #define WEIGHTS_OF_FEW weights_of_few
 
@@ -117,6 +119,29 @@ static void weights_of_few(int rows, const float *m, int n, const float *factor,
 }
 #endif
 
+#if VF_LEN > 1
+#define WEIGHTS_OF_ONE weights_of_one
+
+/** struct attn_value_kernels, weights_of_one: keys are the lanes, but l is summed key by key, as in a lane. */
+static void weights_of_one(float m, int n, float factor, float *s, float *l)
+{
+    const vf base = softmax_base(vf_set1(m)), f = vf_set1(factor);
+    float sum = 0.0f;
+    for (int j = 0; j < n; j += VF_LEN) {
+        const int there = n - j < VF_LEN ? n - j : VF_LEN;
+        const vf scores = there == VF_LEN ? vf_load(s + j) : vf_load_tail(s + j, there);
+        const vf p = vf_exp2(vf_sub(vf_mul(scores, f), base));
+        if (there == VF_LEN)
+            vf_store(s + j, p);
+        else
+            vf_store_tail(s + j, p, there);
+        for (int i = 0; i < there; i++)
+            sum += s[j + i];
+    }
+    *l += sum;
+}
+#endif
+
 static void drop_weights(const struct attn_drop *drop, int nv, int n, float *p)
 {
     drop_words(1, drop, nv, n, p);
@@ -128,6 +153,8 @@ static const struct attn_value_kernels value_kernels = {.name = "f32",
                                                         .values_of_few = VALUES_OF_FEW,
                                                         .weights = make_weights,
                                                         .weights_of_few = WEIGHTS_OF_FEW,
+                                                        .weights_of_one = WEIGHTS_OF_ONE,
+                                                        .values_of_one = VALUES_OF_ONE,
                                                         .drop = drop_weights,
                                                         .values = value_tile,
                                                         .values_to_rows = values_to_rows,

@@ -83,6 +83,22 @@ ATTN_INLINE void make_words(const int tame, const int nv, const int *ends, int n
     }
 }
 
+/** The lanes of a vector of maxima and one of factors. */
+ATTN_INLINE struct weight_lanes weight_lanes_of(vf m, vf f)
+{
+    const vf base = softmax_base(m), step = vf_set1(EXP2_TABLE_STEP);
+    const vf away = vf_select(vf_ge(vf_set1(TAME_FACTOR), f), vf_max(base, vf_sub(vf_zero(), base)),
+                              vf_set1(INFINITY)); /* |m|, NaN left in */
+    return (struct weight_lanes){
+        .factor = f,
+        .base = base,
+        .slope = vf_mul(f, step),
+        .start = vf_sub(vf_set1(EXP2_TABLE_ORIGIN), vf_mul(base, step)),
+        .tame = vf_ge(vf_set1(TAME_MAXIMUM), away),
+        .sum = {vf_zero(), vf_zero()},
+    };
+}
+
 ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int n, const float *factor, float *s,
                               float *l)
 {
@@ -90,18 +106,7 @@ ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int
     int wild = 0;
     ATTN_UNROLL
     for (int v = 0; v < nv; v++) {
-        const vf f = factor ? vf_load(factor + v * VF_LEN) : vf_set1(1.0f);
-        const vf base = softmax_base(vf_load(m + v * VF_LEN)), step = vf_set1(EXP2_TABLE_STEP);
-        const vf away = vf_select(vf_ge(vf_set1(TAME_FACTOR), f), vf_max(base, vf_sub(vf_zero(), base)),
-                                  vf_set1(INFINITY)); /* |m|, NaN left in */
-        lanes[v] = (struct weight_lanes){
-            .factor = f,
-            .base = base,
-            .slope = vf_mul(f, step),
-            .start = vf_sub(vf_set1(EXP2_TABLE_ORIGIN), vf_mul(base, step)),
-            .tame = vf_ge(vf_set1(TAME_MAXIMUM), away),
-            .sum = {vf_zero(), vf_zero()},
-        };
+        lanes[v] = weight_lanes_of(vf_load(m + v * VF_LEN), factor ? vf_load(factor + v * VF_LEN) : vf_set1(1.0f));
         wild |= (vm)~lanes[v].tame;
     }
     if (wild)
@@ -111,6 +116,50 @@ ATTN_INLINE void weights_body(const int nv, const float *m, const int *ends, int
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
         vf_store(l + v * VF_LEN, vf_add(vf_load(l + v * VF_LEN), vf_add(lanes[v].sum[0], lanes[v].sum[1])));
+}
+
+/* ---------------------------------------------------------- of one query -- */
+
+#define ATTN_ONE_WEIGHTS
+
+/** The numbers t of one query's keys that the lanes are, of which the first there are some. */
+ATTN_INLINE vf one_fixed(const struct weight_lanes *lanes, vf scores, int there)
+{
+    const vf t = weight_fixed(0, lanes, scores);
+    return there >= VF_LEN ? t : _mm512_mask_blend_ps(vm_first(there), vf_set1(EXP2_TABLE_ZERO), t);
+}
+
+/** weights_of_one(): words of keys are the lanes, but l is summed as in a lane, in two sums of
+ * every other word. */
+ATTN_INLINE void one_weights(float m, int n, float factor, float *s, float *l)
+{
+    const struct weight_lanes lanes = weight_lanes_of(vf_set1(m), vf_set1(factor));
+    const __m512i table = exp2_table();
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
+    vf sums = vf_zero(); /* in the first two lanes */
+    for (int j = 0; j < n; j += 2 * VF_LEN) {
+        const int there = n - j < 2 * VF_LEN ? n - j : 2 * VF_LEN;
+        const vf a = there >= VF_LEN ? vf_load(s + j) : vf_load_tail(s + j, there);
+        const vf b = there == 2 * VF_LEN ? vf_load(s + j + VF_LEN)
+                     : there > VF_LEN    ? vf_load_tail(s + j + VF_LEN, there - VF_LEN)
+                                         : vf_zero();
+        const vf t0 = one_fixed(&lanes, _mm512_permutex2var_ps(a, even, b), (there + 1) / 2);
+        const vf t1 = one_fixed(&lanes, _mm512_permutex2var_ps(a, odd, b), there / 2);
+        float words[VF_LEN];
+        vw_store(words, exp2_table_pair(table, t0, t1));
+        if (there % 2) { /* what stands for no key is 0 */
+            const vw last = vw_first(vw_load_tail(words + there / 2, 1));
+            memcpy(words + there / 2, &last, sizeof *words);
+        }
+        const int made = (there + 1) / 2;
+        memcpy(s + j / 2, words, (size_t)made * sizeof *words);
+        for (int u = 0; u < made; u += 2)
+            sums = vf_dot(vw_ones(), vw_load_tail(words + u, made - u < 2 ? 1 : 2), sums);
+    }
+    float each[VF_LEN];
+    vf_store(each, sums);
+    *l += each[0] + each[1];
 }
 
 /* ------------------------------------------------ beside other products -- */

@@ -27,6 +27,10 @@
  */
 #define ATTN_LOAD_NO_FURTHER() __asm__ volatile("" : : : "memory")
 
+/** Between loads by p: compilers leave them in this order. Processors fetch ahead what is read in the order of memory,
+ * but not if the lines of a row are mixed up. */
+#define ATTN_LOAD_IN_ORDER(p) __asm__ volatile("" : "+r"(p))
+
 /** Queries in a full strip. */
 #define STRIP (VF_STRIP * VF_LEN)
 

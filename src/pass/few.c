@@ -77,7 +77,7 @@ int attn_few_take_rows(const struct pass *pass)
 
 /** Where the words of a strip's queries lie row by row: behind those in lane order, where a full strip would have
  * more. */
-static float *query_rows(const struct pass *pass, const struct strip *strip)
+float *attn_query_rows(const struct pass *pass, const struct strip *strip)
 {
     return strip->q + pass->vectors->lanes * attn_channel_words(pass->scores, pass->work->dk);
 }
@@ -85,7 +85,7 @@ static float *query_rows(const struct pass *pass, const struct strip *strip)
 void attn_turn_queries(const struct pass *pass, const struct strip *strip)
 {
     const int64_t words = attn_channel_words(pass->scores, pass->work->dk);
-    float *const rows = query_rows(pass, strip);
+    float *const rows = attn_query_rows(pass, strip);
     assert(strip->nv == 1 && 2 * pass->vectors->lanes <= pass->work->kernels->strip);
     for (int r = 0; r < strip->rows; r++)
         for (int64_t c = 0; c < words; c++)
@@ -111,7 +111,7 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
         list_next(&work->pages, &work->v, &work->pages.v_step, keys->first + lo, n, work->dv,
                   work->kernels->fetches_near, next, listed);
     if (work->free_sums && !attn_turns_faster(listed->dtype)) {
-        operands->q = query_rows(pass, strip);
+        operands->q = attn_query_rows(pass, strip);
         pass->scores->scores_free(operands, n, max);
     } else {
         pass->scores->scores_of_few(operands, n, max);

@@ -99,6 +99,14 @@ static void gather_global_queries(struct pass *pass)
     find_labels(work, strip);
 }
 
+/** Whether nothing but the place of keys hides them, and nothing is done to a score or a weight. */
+static int is_plain(const struct attn_work *work)
+{
+    return !work->mask.data && !work->bias.data && !work->distance_bias.slopes && !work->distance_bias.table &&
+           work->softcap == 0.0f && !work->callback && !work->weight_callback && !has_relative(work) &&
+           !work->drop.wanted;
+}
+
 void attn_begin_pass(struct pass *pass, const struct attn_work *work)
 {
     const struct attn_kernels *kernels = work->kernels;
@@ -120,6 +128,8 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     gather_global_queries(pass);
     pass->end = attn_visible_end(work);
     pass->few = pass->num_strips == 1 && pass->strips[0].few;
+    pass->one = is_plain(work) && attn_is_one_query(pass);
+    pass->blocks = pass->one ? ATTN_ONE_BLOCKS : pass->scratch.blocks;
 }
 
 /** Asks for a row of so many bytes that will be read (or, with write, written) soon; L2 has room for it. */
@@ -361,14 +371,6 @@ static void add_block(const struct pass *pass, struct stretch *stretch, const st
     stretch->num_blocks++;
 }
 
-/** Whether nothing but the place of keys hides them, and nothing is done to a score or a weight. */
-static int is_plain(const struct attn_work *work)
-{
-    return !work->mask.data && !work->bias.data && !work->distance_bias.slopes && !work->distance_bias.table &&
-           work->softcap == 0.0f && !work->callback && !work->weight_callback && !has_relative(work) &&
-           !work->drop.wanted;
-}
-
 /** Blocks from number first on, one behind the other, of which strip i sees every key. */
 static int whole_blocks(const struct pass *pass, const struct stretch *stretch, int first, int64_t i)
 {
@@ -428,11 +430,35 @@ static void run_units(const struct pass *pass, struct stretch *stretch, int bloc
     }
 }
 
+/** Whether strip i sees every key that is wanted of a stretch's blocks. */
+static int sees_whole(const struct stretch *stretch, int64_t i)
+{
+    for (int b = 0; b < stretch->num_blocks; b++) {
+        const struct run *run = &stretch->runs[b][i];
+        const struct key_block *keys = &stretch->keys[b];
+        if (run->kind != RUN_WHOLE || run->lo != keys->lo || run->hi != keys->hi)
+            return 0;
+    }
+    return 1;
+}
+
+/** All units of a stretch for strip i. */
+static void run_blocks(const struct pass *pass, struct stretch *stretch, int64_t i, struct strip *strip)
+{
+    const int walks = pass->work->shape->walks && is_plain(pass->work);
+    for (int b = 0; b < stretch->num_blocks; b++) {
+        const int whole = walks && strip->started ? whole_blocks(pass, stretch, b, i) : 0;
+        if (whole > 0)
+            b += walk_over(pass, stretch, b, whole, strip);
+        if (b < stretch->num_blocks)
+            run_units(pass, stretch, b, i, strip);
+    }
+}
+
 /** All units of a stretch. */
 static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
 {
     const struct attn_work *work = pass->work;
-    const int walks = work->shape->walks && is_plain(work);
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
         if (stretch->resumes)
@@ -441,13 +467,10 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
             attn_begin_split(pass, strip);
         if (last && !leaves_sums(work)) /* the strip's rows of out are written next */
             prefetch_queries(work, 1, strip->first, strip->first + strip->rows);
-        for (int b = 0; b < stretch->num_blocks; b++) {
-            const int whole = walks && strip->started ? whole_blocks(pass, stretch, b, i) : 0;
-            if (whole > 0)
-                b += walk_over(pass, stretch, b, whole, strip);
-            if (b < stretch->num_blocks)
-                run_units(pass, stretch, b, i, strip);
-        }
+        if (pass->one && sees_whole(stretch, i))
+            attn_one_query(pass, stretch->num_blocks, stretch->keys);
+        else
+            run_blocks(pass, stretch, i, strip);
         if (stretch->ends && stretch->partial)
             attn_keep_partial(pass, i, stretch->partial);
         else if (stretch->ends && last && leaves_sums(work))
@@ -470,7 +493,7 @@ static void run_split(struct pass *pass, struct stretch *stretch, int64_t split,
             first = attn_next_block(pass, pass->strips, pass->num_strips, first + size);
         }
         stretch->ends = first >= next_split || first >= end;
-        if (stretch->num_blocks == pass->scratch.blocks || stretch->ends)
+        if (stretch->num_blocks == pass->blocks || stretch->ends)
             run_stretch(pass, stretch, first >= end);
     } while (!stretch->ends);
 }

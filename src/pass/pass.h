@@ -51,6 +51,8 @@ struct pass {
     int64_t gathered[ATTN_MAX_STRIP];
     float *called;    /**< where scores go before a callback changes them; NULL: nowhere */
     int few;          /**< all queries are few: K and V need not become words */
+    int one;          /**< there is one query, and its sums are free: one_query.c has another order for it */
+    int blocks;       /**< of keys that are there at once */
     int num_gathered; /**< 0: none, or they stay with their neighbours */
 };
 
@@ -263,6 +265,18 @@ void attn_pack_values(const struct pass *pass, struct key_block *keys, int numbe
 
 /** Whether the scores of few queries are made from K where it lies. */
 int attn_few_take_rows(const struct pass *pass);
+
+/** Where a strip's queries lie row by row, as attn_turn_queries() leaves them. */
+float *attn_query_rows(const struct pass *pass, const struct strip *strip);
+
+/** Blocks of keys that attn_one_query() goes over at once. */
+#define ATTN_ONE_BLOCKS 8
+
+/** Whether a pass that does nothing else to scores and weights is of one query that attn_one_query() can take. */
+int attn_is_one_query(const struct pass *pass);
+
+/** Adds keys lo..hi-1 of some blocks, all of which the pass's only query sees. */
+void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *keys);
 
 /** Writes a strip's packed queries row by row, for scores_free(). */
 void attn_turn_queries(const struct pass *pass, const struct strip *strip);

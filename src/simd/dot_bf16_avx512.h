@@ -4,6 +4,7 @@
  * are those of dot_f32.h, and of pairs:
  *   vw_pair(first, second)      words of two vectors of floats, rounded to nearest even
  *   vw_interleave(first, second)  words of VF_LEN bf16 each
+ *   vw_of_first, vw_add_second  the same in two steps (VW_HALVES: where there are such)
  *   vw_first, vw_second         the words with the other element set to 0
  *   vw_round                    stores a vector of floats, rounded likewise
  *   vw_ones                     words of two ones
@@ -57,11 +58,22 @@ static inline vw vw_pair(vf first, vf second)
     return _mm512_permutexvar_epi16(order, halves);
 }
 
+#define VW_HALVES
+
+static inline vw vw_of_first(const uint16_t *first)
+{
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)first));
+}
+
+static inline vw vw_add_second(vw words, const uint16_t *second)
+{
+    const vw high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)second));
+    return _mm512_or_si512(words, _mm512_slli_epi32(high, 16));
+}
+
 static inline vw vw_interleave(const uint16_t *first, const uint16_t *second)
 {
-    const vw low = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)first));
-    const vw high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)second));
-    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    return vw_add_second(vw_of_first(first), second);
 }
 
 static inline vw vw_first(vw a)

@@ -3,7 +3,8 @@
  * Where the order of sums is free (attn_params.sums), few queries have bits of
  * their own. They do not depend on threads, on the other sequences and heads of
  * the call, on padding, or on the run; they are as near to the exact result as
- * those of ordered sums; and calls that the option does not reach are left alone.
+ * those of ordered sums; calls that the option does not reach are left alone; and
+ * it does not matter whether there is something between rows.
  */
 #include "close.h"
 #include "dtype.h"
@@ -12,6 +13,7 @@
 
 #include "attn/quantise.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,6 +219,86 @@ static int reaches_few(struct rng *rng, const char *isa)
     return holds;
 }
 
+/** A copy whose rows are some elements further from each other. */
+static attn_tensor spread(struct rng *rng, const attn_tensor *t)
+{
+    const int64_t c = t->shape[3], pitch = c + 16 * rng_range(rng, 1, 4), size = (int64_t)attn_dtype_size(t->dtype);
+    const int64_t rows = t->shape[0] * t->shape[1] * t->shape[2];
+    attn_tensor copy = *t;
+    copy.data = must_allocate(rows * pitch, (size_t)size);
+    memset(copy.data, 0xff, (size_t)(rows * pitch * size)); /* NaN, or numbers that would be seen */
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((char *)copy.data + i * pitch * size, (const char *)t->data + i * c * size, (size_t)(c * size));
+    for (int i = 0; i < 3; i++)
+        copy.stride[i] = t->stride[i] / c * pitch;
+    return copy;
+}
+
+/** Some elements of a tensor, so large that maxima grow late, or NaN. */
+static void plant(struct rng *rng, const attn_tensor *t, int nans)
+{
+    const int64_t n = t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3];
+    for (int i = 0; i < 4; i++)
+        dtype_store(t->dtype, t->data, rng_range(rng, 0, n - 1), 200.0f * rng_normal(rng));
+    if (nans)
+        dtype_store(t->dtype, t->data, rng_range(rng, 0, n - 1), NAN);
+}
+
+/**
+ * One query for each key head: rows of K and V that follow each other without a gap may be gone through in another way
+ * than rows with something between them, in the widths that kernels are made for (ATTN_ONE_VECTORS) and in others.
+ */
+static int side_by_side(struct rng *rng, const char *isa)
+{
+    const int64_t batch = rng_range(rng, 1, 2), heads = rng_range(rng, 1, 2);
+    const int64_t tk = rng_percent(rng, 30) ? rng_range(rng, 4000, 9000) : rng_range(rng, 1, 1500);
+    const int64_t dk = RNG_PICK(rng, 16, 32, 64, 128, 256, 80), dv = rng_percent(rng, 70) ? dk : 64;
+    const int quantised = !test_isa_has_pairs(isa) && rng_percent(rng, 30);
+    attn_tensor q, k, v, numbers = {0}, scale = {0}, out[2], lse[2];
+    float outs[2][4 * 256], lses[2][4];
+    int64_t kv_len[2], kv_start[2];
+    random_floats(rng, &q, draw_type(rng, isa), batch, heads, 1, dk);
+    random_floats(rng, &k, draw_type(rng, isa), batch, heads, tk, dk);
+    random_floats(rng, &v, draw_type(rng, isa), batch, heads, tk, dv);
+    plant(rng, &k, !quantised && rng_percent(rng, 20));
+    plant(rng, &v, rng_percent(rng, 20));
+    for (int64_t b = 0; b < batch; b++) {
+        kv_len[b] = rng_range(rng, 0, tk);
+        kv_start[b] = rng_range(rng, 0, kv_len[b]);
+    }
+    attn_params params = attn_params_default();
+    params.isa = isa;
+    params.sums = ATTN_SUMS_FREE;
+    params.causal = rng_percent(rng, 50) ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
+    params.kv_len = rng_percent(rng, 50) ? kv_len : NULL;
+    params.kv_start = params.kv_len && rng_percent(rng, 50) ? kv_start : NULL;
+    if (quantised) {
+        numbers = attn_bhtd(must_allocate(batch * heads * tk * dk, 1), batch, heads, tk, dk);
+        numbers.dtype = ATTN_I8;
+        scale = attn_bhtd(must_allocate(batch * heads * tk, sizeof(float)), batch, heads, tk, 1);
+        must_succeed(attn_quantise(&k, &numbers, &scale, 1), "attn_quantise");
+        params.k_scale = &scale;
+    }
+    const attn_tensor near = quantised ? numbers : k, far_k = spread(rng, &near), far_v = spread(rng, &v);
+    for (int i = 0; i < 2; i++) {
+        out[i] = attn_bhtd(outs[i], batch, heads, 1, dv);
+        lse[i] = attn_bhtd(lses[i], batch, heads, 1, 1);
+        params.lse = &lse[i];
+        params.num_threads = i == 0 ? 2 : 1;
+        must_succeed(attn_forward(&q, i == 0 ? &near : &far_k, i == 0 ? &v : &far_v, &out[i], &params), "attn_forward");
+    }
+    const size_t rows = (size_t)(batch * heads);
+    const int holds = memcmp(outs[0], outs[1], rows * (size_t)dv * sizeof(float)) == 0 &&
+                      memcmp(lses[0], lses[1], rows * sizeof(float)) == 0;
+    if (!holds)
+        printf("  %s, %d x %d of %d and %d channels: other bits apart\n", quantised ? "int8" : attn_dtype_name(near.dtype),
+               (int)rows, (int)tk, (int)dk, (int)dv);
+    void *const all[] = {q.data, k.data, v.data, numbers.data, scale.data, far_k.data, far_v.data};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+    return holds;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -224,6 +306,7 @@ int main(int argc, char **argv)
         {"a head alone", alone},
         {"close to ordered sums", close_to_ordered},
         {"few queries alone", reaches_few},
+        {"rows apart", side_by_side},
     };
     return properties_run(argc, argv, "test_free_sums", properties, sizeof properties / sizeof *properties);
 }

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scores of one query whose sums may add in any order, against keys that follow
+ * each other in memory: what a decoder without grouped heads does half of its time.
+ *
+ *     s[key] = sum over lanes of sum_c q[c] * K[key][c]
+ *
+ * Time is that of reading K. A processor that fetches ahead does that best for lines
+ * which one loop asks for in their order, so a row is read from its first line to its
+ * last before the next one, the query stays in registers meanwhile, and a score is one
+ * float. (score_free.h takes several queries and rows anywhere, has a lane for each
+ * query, and names the rows that are wanted next.) The order of a sum is the same, so
+ * the bits are.
+ */
+#ifndef ATTN_SCORE_ONE_H
+#define ATTN_SCORE_ONE_H
+
+#include "kernels/rows.h"
+#include "simd/words.h"
+
+#if VF_LEN == 1 || defined(ATTN_SCORE_PRODUCTS)
+#define SCORES_OF_ONE NULL
+#else
+#define SCORES_OF_ONE scores_of_one
+
+/** Vector w of a row's words, nw vectors long. */
+ATTN_INLINE vq one_words(const attn_dtype dtype, const char *row, const int w)
+{
+#if VS_PACK == 1
+    return row_load(dtype, row + w * VF_LEN * attn_element_size(dtype));
+#else
+    (void)dtype;
+    return vw_load(row + w * VF_LEN * ATTN_WORD);
+#endif
+}
+
+/** The sums of keys j..j+there-1: VF_LEN or, at the end, less; behind them are 0. */
+ATTN_INLINE vf one_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const vq *q, int j,
+                        int there)
+{
+    const ptrdiff_t bytes = nw * VF_LEN * (VS_PACK == 1 ? attn_element_size(dtype) : ATTN_WORD);
+    const char *row = k->first + j * bytes;
+    float parts[VF_LEN][VF_LEN] __attribute__((aligned(ATTN_ALIGN))), scales[VF_LEN];
+    vf lanes[VF_LEN];
+#pragma GCC unroll 2
+    for (int i = 0; i < there; i++, row += bytes) {
+        vs acc = vs_zero();
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            acc = vs_dot(one_words(dtype, row, w), q[w], acc);
+        vf_store(parts[i], acc);
+        if (dtype == ATTN_I8)
+            scales[i] = k->scale[(j + i) * k->scale_stride];
+    }
+    for (int i = there; i < VF_LEN; i++) {
+        vf_store(parts[i], vf_zero());
+        scales[i] = 0.0f;
+    }
+    ATTN_UNROLL
+    for (int i = 0; i < VF_LEN; i++)
+        lanes[i] = vf_load(parts[i]);
+    const vf sums = vf_sum_across(lanes);
+    return dtype == ATTN_I8 ? vf_mul(sums, vf_load(scales)) : sums;
+}
+
+ATTN_INLINE void one_scores(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *words,
+                            float *s, float *max)
+{
+    vq q[ATTN_ONE_VECTORS];
+    vf most = vf_set1(-INFINITY);
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++)
+        q[w] = vq_load(words + w * VF_LEN);
+    int j = 0;
+    for (; j + VF_LEN <= k->n; j += VF_LEN) {
+        const vf sums = one_sums(dtype, nw, k, q, j, VF_LEN);
+        vf_store(s + j, sums);
+        most = vf_max(sums, most); /* NaN left out */
+    }
+    float largest = vf_max_across(most);
+    if (j < k->n) {
+        float sums[VF_LEN];
+        vf_store(sums, one_sums(dtype, nw, k, q, j, k->n - j));
+        for (int i = 0; j + i < k->n; i++) {
+            s[j + i] = sums[i];
+            largest = sums[i] > largest ? sums[i] : largest;
+        }
+    }
+    *max = largest;
+}
+
+/** struct attn_score_kernels, scores_of_one. */
+static void scores_of_one(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
+{
+#if VS_PACK == 1
+    if (k->dtype == ATTN_I8)
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_I8, k, q, s, max);
+    else if (k->dtype == ATTN_F32)
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, k, q, s, max);
+    else if (k->dtype == ATTN_BF16)
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_BF16, k, q, s, max);
+    else
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F16, k, q, s, max);
+#else
+    ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, k, q, s, max); /* a word has the size of a float */
+#endif
+}
+
+#endif
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One query, free sums, and keys that follow each other: steps of the online softmax
+ * in another order, with the same bits.
+ *
+ *   scores of some blocks;  m, l and weights of these, block by block;  their values
+ *
+ * so that K and V are each read as one long run (kernels/score_one.h, value_one.h),
+ * which some processors fetch ahead by themselves, faster than what is asked for row
+ * by row as in few.c. The fewer the changes from K to V, the better: 8 blocks of d = 128
+ * in f32 are runs of half a MiB.
+ */
+#include "pass/pass.h"
+
+#include <assert.h>
+
+_Static_assert(ATTN_ONE_BLOCKS <= ATTN_MAX_STRETCH, "a stretch has room for them");
+
+/** Whether rows are words vectors that the kernels take, of a type that they take, with nothing between them. */
+static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t width, int64_t words, int pairs)
+{
+    const int lanes = pass->vectors->lanes;
+    if (pairs ? rows->dtype != ATTN_BF16 : attn_turns_faster(rows->dtype))
+        return 0;
+    return rows->stride == (ptrdiff_t)attn_row_bytes(rows->dtype, width) &&
+           (words == ATTN_ONE_VECTORS * lanes || words == ATTN_ONE_VECTORS / 2 * lanes ||
+            words == ATTN_ONE_VECTORS / 4 * lanes);
+}
+
+int attn_is_one_query(const struct pass *pass)
+{
+    const struct attn_work *work = pass->work;
+    const struct attn_score_kernels *scores = pass->scores;
+    const struct attn_value_kernels *values = pass->values;
+    return pass->few && pass->strips[0].rows == 1 && work->free_sums && work->kernels->fetches_ahead &&
+           work->pages.size == 0 && !work->view.pattern_size && scores->scores_of_one && values->weights_of_one &&
+           values->values_of_one && attn_few_take_rows(pass) &&
+           is_run(pass, &work->k, work->dk, attn_channel_words(scores, work->dk), scores->channels_per_word > 1) &&
+           is_run(pass, &work->v, work->dv, work->dv, values->keys_per_word > 1);
+}
+
+/** Keys lo..hi-1 of a block. */
+static struct attn_row_run run_of(const struct attn_rows *rows, const struct key_block *keys)
+{
+    const struct attn_rows from = attn_rows_from(rows, keys->first + keys->lo);
+    return (struct attn_row_run){from.data, from.dtype, from.scale, from.scale_stride, keys->hi - keys->lo};
+}
+
+void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *keys)
+{
+    const struct attn_work *work = pass->work;
+    struct strip *strip = &pass->strips[0];
+    const float *const q = attn_query_rows(pass, strip), factor = strip->factor ? *strip->factor : 1.0f;
+    const int64_t words = attn_channel_words(pass->scores, work->dk);
+    float max[ATTN_ONE_BLOCKS], alpha[ATTN_ONE_BLOCKS];
+    enum attn_accumulate mode[ATTN_ONE_BLOCKS];
+    float *const s = pass->scratch.s; /* [num_blocks][key_block], where a tile has a float for each of its lanes */
+    const ptrdiff_t block = pass->scratch.key_block;
+    assert(num_blocks <= ATTN_ONE_BLOCKS && ATTN_ONE_BLOCKS <= work->kernels->strip);
+    for (int b = 0; b < num_blocks; b++) {
+        const struct attn_row_run k = run_of(&work->k, &keys[b]);
+        pass->scores->scores_of_one(&k, q, words, s + b * block, &max[b]);
+    }
+    for (int b = 0; b < num_blocks; b++) {
+        float lanes[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))) = {0};
+        float scales[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
+        lanes[0] = max[b] * factor;
+        const int grew =
+            pass->vectors->raise_maximum(strip->nv, pass->values->headroom, lanes, strip->m, strip->l, scales);
+        mode[b] = !strip->started ? ACCUMULATE_FIRST : grew ? ACCUMULATE_RESCALE : ACCUMULATE_ADD;
+        alpha[b] = grew ? scales[0] : 1.0f;
+        strip->started = 1;
+        pass->values->weights_of_one(*strip->m, keys[b].hi - keys[b].lo, factor, s + b * block, strip->l);
+    }
+    for (int b = 0; b < num_blocks; b++) {
+        const struct attn_row_run v = run_of(&work->v, &keys[b]);
+        pass->values->values_of_one(&v, s + b * block, work->dv, mode[b], alpha[b], strip->o);
+    }
+}
