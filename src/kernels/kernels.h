@@ -299,6 +299,8 @@ struct attn_score_kernels {
     /** The same of one query q[words] and keys that follow each other: s[k->n], without a factor, and their maximum.
      * NULL: none. */
     void (*scores_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
+    /** The same of sums in the order of the channels, q being [words][lanes] as for scores(); not of ATTN_I8. */
+    void (*ordered_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
      * one that this one extends: those, of so many, that leave m where it is for certain, up to the first one that may

@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The scores of one query whose sums may add in any order, against keys that follow
- * each other in memory: what a decoder without grouped heads does half of its time.
+ * The scores of one query against keys that follow each other in memory: what a
+ * decoder without grouped heads does half of its time.
  *
- *     s[key] = sum over lanes of sum_c q[c] * K[key][c]
+ *     free     s[key] = sum over lanes of sum_c q[c] * K[key][c]
+ *     ordered  s[key] = sum_c q[c] * K[key][c], from the first channel to the last
  *
  * Time is that of reading K. A processor that fetches ahead does that best for lines
  * which one loop asks for in their order, so a row is read from its first line to its
- * last before the next one, the query stays in registers meanwhile, and a score is one
- * float. (score_free.h takes several queries and rows anywhere, has a lane for each
- * query, and names the rows that are wanted next.) The order of a sum is the same, so
- * the bits are.
+ * last before the next one, and a score is one float. Where sums are free, lanes are
+ * channels, and the query stays in registers. Ordered ones have keys as lanes: VF_LEN
+ * rows are copied to the nearest cache as words, in their order, and turned there.
+ * (score_free.h and score_few.h take several queries and rows anywhere, have a lane for
+ * each query, and name the rows that are wanted next.) The order of a sum is that of
+ * theirs, so the bits are the same.
  */
 #ifndef ATTN_SCORE_ONE_H
 #define ATTN_SCORE_ONE_H
@@ -19,9 +22,11 @@
 #include "simd/words.h"
 
 #if VF_LEN == 1 || defined(ATTN_SCORE_PRODUCTS)
-#define SCORES_OF_ONE NULL
+#define SCORES_OF_ONE  NULL
+#define ORDERED_OF_ONE NULL
 #else
-#define SCORES_OF_ONE scores_of_one
+#define SCORES_OF_ONE  scores_of_one
+#define ORDERED_OF_ONE ordered_of_one
 
 /** Vector w of a row's words, nw vectors long. */
 ATTN_INLINE vq one_words(const attn_dtype dtype, const char *row, const int w)
@@ -63,24 +68,62 @@ ATTN_INLINE vf one_sums(const attn_dtype dtype, const int nw, const struct attn_
     return dtype == ATTN_I8 ? vf_mul(sums, vf_load(scales)) : sums;
 }
 
-ATTN_INLINE void one_scores(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *words,
-                            float *s, float *max)
+/** The same sums in the order of the channels; what stands for keys behind the last one may be anything. */
+ATTN_INLINE vf one_ordered_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
+                                int j, int there)
+{
+    const ptrdiff_t bytes = nw * VF_LEN * (VS_PACK == 1 ? attn_element_size(dtype) : ATTN_WORD);
+    const char *row = k->first + j * bytes;
+    float words[VF_LEN][ATTN_ONE_VECTORS * VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+    for (int i = 0; i < there; i++, row += bytes) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++) {
+            const vq some = one_words(dtype, row, w);
+            memcpy(&words[i][w * VF_LEN], &some, sizeof some);
+            ATTN_LOAD_IN_ORDER(row);
+        }
+    }
+    for (int i = there; i < VF_LEN; i++)
+        memset(words[i], 0, sizeof words[i]);
+    vs acc = vs_zero();
+    for (int w = 0; w < nw; w++) {
+        vf columns[VF_LEN];
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            columns[i] = vf_load(&words[i][w * VF_LEN]);
+        vf_transpose(columns);
+        ATTN_UNROLL
+        for (int c = 0; c < VF_LEN; c++) {
+            vq column;
+            memcpy(&column, &columns[c], sizeof column);
+            acc = vs_dot(column, vq_set1((const char *)(q + (w * VF_LEN + c) * VF_LEN)), acc);
+        }
+    }
+    return acc;
+}
+
+ATTN_INLINE void one_scores(const attn_dtype dtype, const int nw, const int ordered, const struct attn_row_run *k,
+                            const float *words, float *s, float *max)
 {
     vq q[ATTN_ONE_VECTORS];
     vf most = vf_set1(-INFINITY);
-    ATTN_UNROLL
-    for (int w = 0; w < nw; w++)
-        q[w] = vq_load(words + w * VF_LEN);
+    if (!ordered) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            q[w] = vq_load(words + w * VF_LEN);
+    }
     int j = 0;
     for (; j + VF_LEN <= k->n; j += VF_LEN) {
-        const vf sums = one_sums(dtype, nw, k, q, j, VF_LEN);
+        const vf sums =
+            ordered ? one_ordered_sums(dtype, nw, k, words, j, VF_LEN) : one_sums(dtype, nw, k, q, j, VF_LEN);
         vf_store(s + j, sums);
         most = vf_max(sums, most); /* NaN left out */
     }
     float largest = vf_max_across(most);
     if (j < k->n) {
         float sums[VF_LEN];
-        vf_store(sums, one_sums(dtype, nw, k, q, j, k->n - j));
+        vf_store(sums,
+                 ordered ? one_ordered_sums(dtype, nw, k, words, j, k->n - j) : one_sums(dtype, nw, k, q, j, k->n - j));
         for (int i = 0; j + i < k->n; i++) {
             s[j + i] = sums[i];
             largest = sums[i] > largest ? sums[i] : largest;
@@ -94,16 +137,29 @@ static void scores_of_one(const struct attn_row_run *k, const float *q, int64_t 
 {
 #if VS_PACK == 1
     if (k->dtype == ATTN_I8)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_I8, k, q, s, max);
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_I8, 0, k, q, s, max);
     else if (k->dtype == ATTN_F32)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, k, q, s, max);
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, 0, k, q, s, max);
     else if (k->dtype == ATTN_BF16)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_BF16, k, q, s, max);
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_BF16, 0, k, q, s, max);
     else
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F16, k, q, s, max);
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F16, 0, k, q, s, max);
 #else
-    ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, k, q, s, max); /* a word has the size of a float */
+    ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, 0, k, q, s, max); /* a word has the size of a float */
 #endif
+}
+
+/** struct attn_score_kernels, ordered_of_one. */
+static void ordered_of_one(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
+{
+#if VS_PACK == 1
+    if (k->dtype == ATTN_BF16)
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_BF16, 1, k, q, s, max);
+    else if (k->dtype == ATTN_F16)
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F16, 1, k, q, s, max);
+    else
+#endif
+        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, 1, k, q, s, max);
 }
 
 #endif

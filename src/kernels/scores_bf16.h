@@ -22,6 +22,7 @@ static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .scores = score_tile,
                                                         .scores_of_few = SCORES_OF_FEW,
                                                         .scores_free = SCORES_FREE,
-                                                        .scores_of_one = SCORES_OF_ONE};
+                                                        .scores_of_one = SCORES_OF_ONE,
+                                                        .ordered_of_one = ORDERED_OF_ONE};
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One query, free sums, and keys that follow each other: steps of the online softmax
- * in another order, with the same bits.
+ * One query, and keys that follow each other: steps of the online softmax in another
+ * order, with the same bits.
  *
  *   scores of some blocks;  m, l and weights of these, block by block;  their values
  *
@@ -20,7 +20,8 @@ _Static_assert(ATTN_ONE_BLOCKS <= ATTN_MAX_STRETCH, "a stretch has room for them
 static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t width, int64_t words, int pairs)
 {
     const int lanes = pass->vectors->lanes;
-    if (pairs ? rows->dtype != ATTN_BF16 : attn_turns_faster(rows->dtype))
+    const int free_only = rows->dtype == ATTN_I8; /* where scales multiply sums and weights */
+    if (pairs ? rows->dtype != ATTN_BF16 : attn_turns_faster(rows->dtype) || (free_only && !pass->work->free_sums))
         return 0;
     return rows->stride == (ptrdiff_t)attn_row_bytes(rows->dtype, width) &&
            (words == ATTN_ONE_VECTORS * lanes || words == ATTN_ONE_VECTORS / 2 * lanes ||
@@ -32,9 +33,9 @@ int attn_is_one_query(const struct pass *pass)
     const struct attn_work *work = pass->work;
     const struct attn_score_kernels *scores = pass->scores;
     const struct attn_value_kernels *values = pass->values;
-    return pass->few && pass->strips[0].rows == 1 && work->free_sums && work->kernels->fetches_ahead &&
-           work->pages.size == 0 && !work->view.pattern_size && scores->scores_of_one && values->weights_of_one &&
-           values->values_of_one && attn_few_take_rows(pass) &&
+    return pass->few && pass->strips[0].rows == 1 && work->kernels->fetches_ahead && work->pages.size == 0 &&
+           !work->view.pattern_size && scores->scores_of_one && values->weights_of_one && values->values_of_one &&
+           attn_few_take_rows(pass) &&
            is_run(pass, &work->k, work->dk, attn_channel_words(scores, work->dk), scores->channels_per_word > 1) &&
            is_run(pass, &work->v, work->dv, work->dv, values->keys_per_word > 1);
 }
@@ -50,7 +51,8 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
 {
     const struct attn_work *work = pass->work;
     struct strip *strip = &pass->strips[0];
-    const float *const q = attn_query_rows(pass, strip), factor = strip->factor ? *strip->factor : 1.0f;
+    const float *const q = work->free_sums ? attn_query_rows(pass, strip) : strip->q;
+    const float factor = strip->factor ? *strip->factor : 1.0f;
     const int64_t words = attn_channel_words(pass->scores, work->dk);
     float max[ATTN_ONE_BLOCKS], alpha[ATTN_ONE_BLOCKS];
     enum attn_accumulate mode[ATTN_ONE_BLOCKS];
@@ -59,7 +61,10 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
     assert(num_blocks <= ATTN_ONE_BLOCKS && ATTN_ONE_BLOCKS <= work->kernels->strip);
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run k = run_of(&work->k, &keys[b]);
-        pass->scores->scores_of_one(&k, q, words, s + b * block, &max[b]);
+        if (work->free_sums)
+            pass->scores->scores_of_one(&k, q, words, s + b * block, &max[b]);
+        else
+            pass->scores->ordered_of_one(&k, q, words, s + b * block, &max[b]);
     }
     for (int b = 0; b < num_blocks; b++) {
         float lanes[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))) = {0};

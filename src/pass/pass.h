@@ -51,7 +51,7 @@ struct pass {
     int64_t gathered[ATTN_MAX_STRIP];
     float *called;    /**< where scores go before a callback changes them; NULL: nowhere */
     int few;          /**< all queries are few: K and V need not become words */
-    int one;          /**< there is one query, and its sums are free: one_query.c has another order for it */
+    int one;          /**< there is one query: one_query.c has another order for it */
     int blocks;       /**< of keys that are there at once */
     int num_gathered; /**< 0: none, or they stay with their neighbours */
 };

@@ -245,8 +245,9 @@ static void plant(struct rng *rng, const attn_tensor *t, int nans)
 }
 
 /**
- * One query for each key head: rows of K and V that follow each other without a gap may be gone through in another way
- * than rows with something between them, in the widths that kernels are made for (ATTN_ONE_VECTORS) and in others.
+ * One query for each key head, with sums of either kind: rows of K and V that follow each other without a gap may be
+ * gone through in another way than rows with something between them, in the widths that kernels are made for
+ * (ATTN_ONE_VECTORS) and in others.
  */
 static int side_by_side(struct rng *rng, const char *isa)
 {
@@ -268,7 +269,7 @@ static int side_by_side(struct rng *rng, const char *isa)
     }
     attn_params params = attn_params_default();
     params.isa = isa;
-    params.sums = ATTN_SUMS_FREE;
+    params.sums = RNG_PICK(rng, ATTN_SUMS_FREE, ATTN_SUMS_ORDERED);
     params.causal = rng_percent(rng, 50) ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
     params.kv_len = rng_percent(rng, 50) ? kv_len : NULL;
     params.kv_start = params.kv_len && rng_percent(rng, 50) ? kv_start : NULL;
@@ -291,8 +292,8 @@ static int side_by_side(struct rng *rng, const char *isa)
     const int holds = memcmp(outs[0], outs[1], rows * (size_t)dv * sizeof(float)) == 0 &&
                       memcmp(lses[0], lses[1], rows * sizeof(float)) == 0;
     if (!holds)
-        printf("  %s, %d x %d of %d and %d channels: other bits apart\n", quantised ? "int8" : attn_dtype_name(near.dtype),
-               (int)rows, (int)tk, (int)dk, (int)dv);
+        printf("  %s, %d x %d of %d and %d channels: other bits apart\n",
+               quantised ? "int8" : attn_dtype_name(near.dtype), (int)rows, (int)tk, (int)dk, (int)dv);
     void *const all[] = {q.data, k.data, v.data, numbers.data, scale.data, far_k.data, far_v.data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
