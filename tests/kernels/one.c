@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The functions of one query and rows that follow each other (score_one.h,
+ * value_one.h): held to those of few queries, which few.c holds to the
+ * definitions, and of whose sums they promise the bits.
+ */
+#include "operands.h"
+#include "operations.h"
+
+#include "dtype.h"
+
+#include <math.h>
+#include <string.h>
+
+/** Words of a row of one of the widths that the functions take. */
+static int64_t draw_width(const struct tile_case *c)
+{
+    const int vectors = c->shape.plain ? ATTN_ONE_VECTORS : ATTN_ONE_VECTORS >> rng_range(c->rng, 0, 2);
+    return (int64_t)vectors * c->set->lanes;
+}
+
+/** Keys of a block: as many as there may be, or less. */
+static int draw_keys(const struct tile_case *c)
+{
+    return c->shape.plain ? ATTN_KEY_BLOCK : (int)rng_range(c->rng, 1, ATTN_KEY_BLOCK);
+}
+
+/** Rows of K or V side by side, and the same as a list. */
+struct drawn_run {
+    struct attn_row_run run;
+    struct attn_listed_rows listed;
+};
+
+static struct drawn_run draw_run(const struct tile_case *c, int pack, int n, int64_t channels, int with_int8)
+{
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};
+    const attn_dtype dtype = pack == 2 ? ATTN_BF16 : types[rng_range(c->rng, 0, with_int8 ? 3 : 2)];
+    const int64_t bytes = channels * (int64_t)attn_dtype_size(dtype);
+    char *const rows = operand_place(c, (size_t)(n * bytes));
+    const char **const list = operand_place(c, (size_t)n * sizeof *list);
+    const float **const scales = operand_place(c, (size_t)n * sizeof *scales);
+    const ptrdiff_t apart = rng_range(c->rng, 1, 3);
+    const float *const scale = operand_floats(c, n * apart);
+    for (int64_t i = 0; i < n * channels; i++) {
+        const int8_t number = (int8_t)rng_range(c->rng, -127, 127);
+        if (dtype == ATTN_I8)
+            memcpy(rows + i, &number, sizeof number);
+        else
+            dtype_store(dtype, rows, i, draw_number(c));
+    }
+    for (int j = 0; j < n; j++) {
+        list[j] = rows + j * bytes;
+        scales[j] = scale + j * apart;
+    }
+    return (struct drawn_run){.run = {rows, dtype, scale, apart, n},
+                              .listed = {.at = list, .scale = scales, .dtype = dtype}};
+}
+
+/** Lane 0 of a tile is what one query has. */
+static void check_scores(const struct tile_case *c, int ordered)
+{
+    const struct attn_score_kernels *kernels = c->set->kernels->scores;
+    const int pack = c->set->score_pack, n = draw_keys(c), width = c->set->lanes;
+    const int64_t words = draw_width(c);
+    struct drawn_run k = draw_run(c, pack, n, words * pack, !ordered);
+    float *const q = operand_place(c, (size_t)words * 4), *const lanes = operand_place(c, (size_t)(words * width) * 4);
+    for (int64_t w = 0; w < words; w++) {
+        uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
+                            dtype_narrow(ATTN_BF16, (double)draw_number(c))};
+        const float number = draw_number(c);
+        memcpy(&q[w], pack == 2 ? (const void *)pair : (const void *)&number, sizeof *q);
+        for (int lane = 0; lane < width; lane++)
+            lanes[w * width + lane] = lane == 0 ? q[w] : 0.0f;
+    }
+    float *const s = operand_place(c, (size_t)n * 4), *const tile = operand_place(c, (size_t)(n * width) * 4);
+    float *const max = operand_place(c, (size_t)width * 4), *const factor = operand_floats(c, width);
+    float most;
+    for (int lane = 0; lane < width; lane++)
+        factor[lane] = 1.0f;
+    void (*const of_one)(const struct attn_row_run *, const float *, int64_t, float *, float *) =
+        ordered ? kernels->ordered_of_one : kernels->scores_of_one;
+    const float *const own = ordered ? lanes : q;
+    TIME_IF_WANTED(c, of_one(&k.run, own, words, s, &most));
+    of_one(&k.run, own, words, s, &most);
+    static const struct attn_tile_mask none = {.kind = MASK_NONE};
+    if (pack == 2)
+        k.listed.dtype = ATTN_F32; /* as words are called */
+    const struct attn_score_operands x = {
+        .q = own, .words = words, .rows = 1, .listed = k.listed, .mask = &none, .factor = factor, .s = tile};
+    if (ordered)
+        kernels->scores_of_few(&x, n, max);
+    else
+        kernels->scores_free(&x, n, max);
+    for (int j = 0; j < n; j++)
+        expect_float(c, "s", j, 0, s[j], tile[j * width]);
+    expect_float(c, "max", 0, 0, most, max[0]);
+}
+
+static void check_scores_of_one(const struct tile_case *c)
+{
+    check_scores(c, 0);
+}
+
+static void check_ordered_of_one(const struct tile_case *c)
+{
+    check_scores(c, 1);
+}
+
+static void check_weights_of_one(const struct tile_case *c)
+{
+    const struct attn_value_kernels *kernels = c->set->kernels->values;
+    const int n = draw_keys(c), width = c->set->lanes, words = (n + c->set->value_pack - 1) / c->set->value_pack;
+    float *const s = operand_floats(c, n), *const tile = operand_place(c, (size_t)(n * width) * 4);
+    float *const m = operand_floats(c, width), *const l = operand_floats(c, width),
+                 *const factor = operand_floats(c, width);
+    float sum = l[0];
+    *factor = fabsf(*factor) + 0.125f;
+    *m = c->shape.plain || rng_percent(c->rng, 95) ? fabsf(floorf(*m)) + 8 : -INFINITY;
+    for (int j = 0; j < n; j++)
+        for (int lane = 0; lane < width; lane++)
+            tile[j * width + lane] = s[j];
+    TIME_IF_WANTED(c, kernels->weights_of_one(*m, n, *factor, s, &sum));
+    kernels->weights_of_one(*m, n, *factor, s, &sum);
+    const int ends[] = {n, n, n, n};
+    kernels->weights(1, m, ends, n, factor, tile, l);
+    for (int u = 0; u < words; u++) {
+        uint32_t got, expected;
+        memcpy(&got, &s[u], sizeof got);
+        memcpy(&expected, &tile[u * width], sizeof expected);
+        if (c->set->value_pack == 1)
+            expect_float(c, "p", u, 0, s[u], tile[u * width]);
+        else
+            expect_word(c, "p", u, 0, got, expected);
+    }
+    expect_float(c, "l", 0, 0, sum, l[0]);
+}
+
+static void check_values_of_one(const struct tile_case *c)
+{
+    const struct attn_value_kernels *kernels = c->set->kernels->values;
+    const int pack = c->set->value_pack, n = draw_keys(c), width = c->set->lanes, words = (n + pack - 1) / pack;
+    const int64_t dv = draw_width(c);
+    const struct drawn_run v = draw_run(c, pack, n, dv, 1);
+    float *const p = operand_place(c, (size_t)words * 4), *const tile = operand_floats(c, (int64_t)words * width);
+    for (int u = 0; u < words; u++) {
+        const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
+                                  2 * u + 1 < n ? dtype_narrow(ATTN_BF16, (double)draw_number(c)) : (uint16_t)0};
+        const float number = draw_number(c);
+        memcpy(&p[u], pack == 2 ? (const void *)pair : (const void *)&number, sizeof *p);
+        tile[u * width] = p[u];
+    }
+    float *const o = operand_floats(c, dv);
+    float *const expected = operand_copy(o, (size_t)dv * 4);
+    const enum attn_accumulate mode = draw_mode(c);
+    const float alpha = draw_number(c);
+    TIME_IF_WANTED(c, kernels->values_of_one(&v.run, p, dv, mode, alpha, o));
+    kernels->values_of_one(&v.run, p, dv, mode, alpha, o);
+    const struct attn_few_values x = {.p = tile,
+                                      .v = v.listed,
+                                      .dv = dv,
+                                      .rows = 1,
+                                      .keys = n,
+                                      .free = 1,
+                                      .o = expected,
+                                      .mode = mode,
+                                      .alpha = &alpha};
+    kernels->values_of_few(&x);
+    for (int64_t i = 0; i < dv; i++)
+        expect_float(c, "o", 0, i, o[i], expected[i]);
+}
+
+static const struct row rows[] = {
+    TILE_ROW("scores_of_one", HAS_SCORES | HAS_FEW_SCORES, check_scores_of_one),
+    TILE_ROW("ordered_of_one", HAS_SCORES | HAS_FEW_SCORES, check_ordered_of_one),
+    TILE_ROW("weights_of_one", HAS_FLOAT_VALUES | HAS_FEW_VALUES, check_weights_of_one),
+    TILE_ROW("values_of_one", HAS_FLOAT_VALUES | HAS_FEW_VALUES, check_values_of_one),
+    TILE_ROW("weights_of_one_in_pairs", HAS_VALUES | HAS_FEW_VALUES | HAS_TABLE, check_weights_of_one),
+    TILE_ROW("values_of_one_in_pairs", HAS_VALUES | HAS_FEW_VALUES | HAS_TABLE, check_values_of_one),
+};
+
+static int has_code(const struct row *row, const struct kernel_set *set)
+{
+    return row->needs & HAS_SCORES ? set->kernels->scores->scores_of_one && set->kernels->scores->ordered_of_one
+                                   : set->kernels->values->weights_of_one && set->kernels->values->values_of_one;
+}
+
+const struct group group_one = {
+    .name = "one",
+    .rows = rows,
+    .num_rows = sizeof rows / sizeof *rows,
+    .has_code = has_code,
+    .check = check_tiles,
+    .time = time_tile,
+};
