@@ -78,7 +78,8 @@ static const struct processors slow_pairs[] = {{"GenuineIntel", ANY_FAMILY}};
  * both in turns, a program written for the question): f32 59 and 56, bf16 50 and 43, its pairs 52 and 53, int8 55 and
  * 52, int4 49 and 38. States of linear attention that a token changes in place, Zen 4, two threads, 512 of 128 x 128
  * (L3), ns each, asked for and not: linear 982 and 873, gated delta 1394 and 1360, and with the next state asked for
- * while one is written 1206 (docs/performance.md).
+ * while one is written 1206 (docs/performance.md). Rows of K and V that one query reads, Zen 4, one thread, d = 128, of
+ * the speed of a plain loop, asked for and not: f32 0.67 and 0.88, bf16 0.66 and 0.86, f16 0.65 and 0.88.
  */
 static const struct processors own_prefetch[] = {{"AuthenticAMD", AMD_ZEN_3_AND_4}};
 

@@ -21,6 +21,9 @@
 #include "kernels/rows.h"
 #include "simd/words.h"
 
+#include <math.h>
+#include <string.h>
+
 #if VF_LEN == 1 || defined(ATTN_SCORE_PRODUCTS)
 #define SCORES_OF_ONE  NULL
 #define ORDERED_OF_ONE NULL

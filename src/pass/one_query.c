@@ -16,16 +16,33 @@
 
 _Static_assert(ATTN_ONE_BLOCKS <= ATTN_MAX_STRETCH, "a stretch has room for them");
 
-/** Whether rows are words vectors that the kernels take, of a type that they take, with nothing between them. */
-static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t width, int64_t words, int pairs)
+/** Whether rows of K or V, of so many words, are as wide as kernels take them, with nothing between them. */
+static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t width, int64_t words)
 {
     const int lanes = pass->vectors->lanes;
-    const int free_only = rows->dtype == ATTN_I8; /* where scales multiply sums and weights */
-    if (pairs ? rows->dtype != ATTN_BF16 : attn_turns_faster(rows->dtype) || (free_only && !pass->work->free_sums))
-        return 0;
     return rows->stride == (ptrdiff_t)attn_row_bytes(rows->dtype, width) &&
            (words == ATTN_ONE_VECTORS * lanes || words == ATTN_ONE_VECTORS / 2 * lanes ||
             words == ATTN_ONE_VECTORS / 4 * lanes);
+}
+
+/** Whether there are kernels for the type of K or V, per_word elements of which are a word. */
+static int takes_type(const struct pass *pass, attn_dtype dtype, int per_word)
+{
+    if (per_word > 1)
+        return dtype == ATTN_BF16;
+    if (dtype == ATTN_I8) /* their scales multiply sums and weights, which is another order of roundings */
+        return pass->work->free_sums;
+    return !attn_turns_faster(dtype);
+}
+
+/**
+ * Whether it is worth it: where rows of K are widened before they are turned, short vectors lose. Measured (Zen 4, one
+ * thread, f16, of the speed of few.c): AVX2, d = 64 0.9; AVX-512, d = 64 1.0, d = 128 1.15.
+ */
+static int gains(const struct pass *pass, attn_dtype dtype)
+{
+    return pass->work->free_sums || dtype == ATTN_F32 || pass->scores->channels_per_word > 1 ||
+           pass->vectors->lanes >= 16;
 }
 
 int attn_is_one_query(const struct pass *pass)
@@ -33,11 +50,14 @@ int attn_is_one_query(const struct pass *pass)
     const struct attn_work *work = pass->work;
     const struct attn_score_kernels *scores = pass->scores;
     const struct attn_value_kernels *values = pass->values;
-    return pass->few && pass->strips[0].rows == 1 && work->kernels->fetches_ahead && work->pages.size == 0 &&
-           !work->view.pattern_size && scores->scores_of_one && values->weights_of_one && values->values_of_one &&
-           attn_few_take_rows(pass) &&
-           is_run(pass, &work->k, work->dk, attn_channel_words(scores, work->dk), scores->channels_per_word > 1) &&
-           is_run(pass, &work->v, work->dv, work->dv, values->keys_per_word > 1);
+    if (!pass->few || pass->strips[0].rows != 1 || !work->kernels->fetches_ahead || work->pages.size > 0 ||
+        work->view.pattern_size || !scores->scores_of_one || !values->weights_of_one || !values->values_of_one ||
+        !attn_few_take_rows(pass))
+        return 0;
+    return gains(pass, work->k.dtype) && takes_type(pass, work->k.dtype, scores->channels_per_word) &&
+           takes_type(pass, work->v.dtype, values->keys_per_word) &&
+           is_run(pass, &work->k, work->dk, attn_channel_words(scores, work->dk)) &&
+           is_run(pass, &work->v, work->dv, work->dv);
 }
 
 /** Keys lo..hi-1 of a block. */
