@@ -269,7 +269,7 @@ static int side_by_side(struct rng *rng, const char *isa)
     }
     attn_params params = attn_params_default();
     params.isa = isa;
-    params.sums = RNG_PICK(rng, ATTN_SUMS_FREE, ATTN_SUMS_ORDERED);
+    params.sums = rng_percent(rng, 50) ? ATTN_SUMS_FREE : ATTN_SUMS_ORDERED;
     params.causal = rng_percent(rng, 50) ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
     params.kv_len = rng_percent(rng, 50) ? kv_len : NULL;
     params.kv_start = params.kv_len && rng_percent(rng, 50) ? kv_start : NULL;
