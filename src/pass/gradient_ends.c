@@ -48,19 +48,11 @@ static void find_seeing(const struct attn_work *work, uint8_t *sees)
     }
 }
 
-/**
- * Whether a row may have nothing but its sink: lse is that, about, and out is 0. A row of which another call has the
- * keys, as where sequences are shared among machines, has an out that is not, or NaN.
- */
+/** Whether a row may have nothing but its sink: lse is that, about. */
 static int may_see_nothing(const struct attn_work *work, int64_t i)
 {
     const float lse = work->lse[i * work->lse_stride];
-    if (!work->sinks || !(fabsf(lse - *work->sinks) <= 1e-5f * (1.0f + fabsf(lse))))
-        return 0;
-    const struct attn_rows out = attn_rows_from(&work->out, i);
-    float square;
-    work->kernels->vectors->dot_rows(&square, &out, &out, 1, work->dv);
-    return square == 0.0f;
+    return work->sinks && fabsf(lse - *work->sinks) <= 1e-5f * (1.0f + fabsf(lse));
 }
 
 void attn_delta_pass(const struct attn_work *work, const struct attn_rows *dout, const float *dlse,
