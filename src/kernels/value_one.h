@@ -14,7 +14,7 @@
 #include "kernels/rows.h"
 #include "simd/words.h"
 
-#if VF_LEN == 1 || !(VF_PACK == 1 || defined(VW_HALVES))
+#if VF_LEN == 1
 #define VALUES_OF_ONE NULL
 #else
 #define VALUES_OF_ONE values_of_one

@@ -4,7 +4,7 @@
  * are those of dot_f32.h, and of pairs:
  *   vw_pair(first, second)      words of two vectors of floats, rounded to nearest even
  *   vw_interleave(first, second)  words of VF_LEN bf16 each
- *   vw_of_first, vw_add_second  the same in two steps (VW_HALVES: where there are such)
+ *   vw_of_first, vw_add_second  the same in two steps: words with a second element of 0 first
  *   vw_first, vw_second         the words with the other element set to 0
  *   vw_round                    stores a vector of floats, rounded likewise
  *   vw_ones                     words of two ones
@@ -57,8 +57,6 @@ static inline vw vw_pair(vf first, vf second)
                                       20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     return _mm512_permutexvar_epi16(order, halves);
 }
-
-#define VW_HALVES
 
 static inline vw vw_of_first(const uint16_t *first)
 {

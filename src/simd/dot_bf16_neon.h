@@ -59,6 +59,16 @@ static inline void vw_round(uint16_t *p, vf a)
     vst1_u16(p, vreinterpret_u16_bf16(vcvt_bf16_f32(a)));
 }
 
+static inline vw vw_of_first(const uint16_t *first)
+{
+    return vmovl_u16(vld1_u16(first));
+}
+
+static inline vw vw_add_second(vw words, const uint16_t *second)
+{
+    return vorrq_u32(words, vshll_n_u16(vld1_u16(second), 16));
+}
+
 static inline vw vw_interleave(const uint16_t *first, const uint16_t *second)
 {
     const uint16x4x2_t zipped = vzip_u16(vld1_u16(first), vld1_u16(second));

@@ -184,6 +184,8 @@ RUN(vw_store, vw_store(c->out[0], vw_load(c->in[0])))
 RUN(vw_pair, vw_store(c->out[0], vw_pair(A, B)))
 RUN(vw_round, vw_round(c->out[0], A))
 RUN(vw_interleave, vw_store(c->out[0], vw_interleave(c->in[0], c->in[1])))
+RUN(vw_of_first, vw_store(c->out[0], vw_of_first(c->in[0])))
+RUN(vw_add_second, vw_store(c->out[0], vw_add_second(vw_load(c->in[0]), c->in[1])))
 RUN(vw_first, vw_store(c->out[0], vw_first(vw_load(c->in[0]))))
 RUN(vw_second, vw_store(c->out[0], vw_second(vw_load(c->in[0]))))
 RUN(vw_ones, vw_store(c->out[0], vw_ones()))
@@ -376,6 +378,8 @@ static const struct set_operation operations[] = {
     ROW(vw_pair),
     ROW(vw_round),
     ROW(vw_interleave),
+    ROW(vw_of_first),
+    ROW(vw_add_second),
     ROW(vw_first),
     ROW(vw_second),
     ROW(vw_ones),

@@ -135,6 +135,25 @@ static void interleave_words(const struct call *c)
     out[i] = first[i] | (uint32_t)second[i] << 16;
 }
 
+static void widen_words(const struct call *c)
+{
+    const uint16_t *first = c->in[0];
+    uint32_t *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = first[i];
+}
+
+static void add_second(const struct call *c)
+{
+    const uint32_t *words = c->in[0];
+    const uint16_t *second = c->in[1];
+    uint32_t *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = words[i] | (uint32_t)second[i] << 16;
+}
+
 static void sum_lanes(const struct call *c)
 {
     const uint32_t *in = c->in[0];
@@ -183,6 +202,9 @@ static const struct row rows[] = {
     {"vw_pair", HAS_PAIRS, PLAIN(SAME_NUMBERS, 2, F32, WORD, pair)},
     {"vw_round", HAS_PAIRS, PLAIN(SAME_NUMBERS, 1, F32, BF16, rounded_row)},
     {"vw_interleave", HAS_PAIRS, PLAIN(SAME_BITS, 2, BF16, WORD, interleave_words)},
+    {"vw_of_first", HAS_PAIRS, PLAIN(SAME_BITS, 1, BF16, WORD, widen_words)},
+    {"vw_add_second", HAS_PAIRS,
+     OPERATION(.in = {{WORD, VECTOR}, {BF16, VECTOR}}, .out = {{WORD, VECTOR}}, .reference = add_second)},
     {"vw_first", HAS_PAIRS, PLAIN(SAME_BITS, 1, WORD, WORD, first_half)},
     {"vw_second", HAS_PAIRS, PLAIN(SAME_BITS, 1, WORD, WORD, second_half)},
     {"vw_ones", HAS_PAIRS, OPERATION(.out = {{WORD, VECTOR}}, .reference = ones)},
