@@ -208,17 +208,6 @@ struct attn_row_run {
  * and a quarter of them are the other widths. */
 #define ATTN_ONE_VECTORS 8
 
-/** Calls body with the vectors of so many lanes that a row is. */
-#define ATTN_ONE_BY_WIDTH(width, body, dtype, ...)                                                                     \
-    do {                                                                                                               \
-        if ((width) == ATTN_ONE_VECTORS * VF_LEN)                                                                      \
-            body(dtype, ATTN_ONE_VECTORS, __VA_ARGS__);                                                                \
-        else if ((width) == ATTN_ONE_VECTORS / 2 * VF_LEN)                                                             \
-            body(dtype, ATTN_ONE_VECTORS / 2, __VA_ARGS__);                                                            \
-        else                                                                                                           \
-            body(dtype, ATTN_ONE_VECTORS / 4, __VA_ARGS__);                                                            \
-    } while (0)
-
 /** Queries of weights_of_few() at most: of more there are as many exponentials as of a vector with a query per lane. */
 #define ATTN_FEW_WEIGHTS 4
 

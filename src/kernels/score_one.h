@@ -135,20 +135,22 @@ ATTN_INLINE void one_scores(const attn_dtype dtype, const int nw, const int orde
     *max = largest;
 }
 
+ATTN_INLINE void one_scores_of(const attn_dtype dtype, const int ordered, const struct attn_row_run *k, const float *q,
+                               int64_t words, float *s, float *max)
+{
+    ATTN_ONE_BY_WIDTH(words, one_scores, dtype, ordered, k, q, s, max);
+}
+
 /** struct attn_score_kernels, scores_of_one. */
 static void scores_of_one(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
 {
 #if VS_PACK == 1
     if (k->dtype == ATTN_I8)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_I8, 0, k, q, s, max);
-    else if (k->dtype == ATTN_F32)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, 0, k, q, s, max);
-    else if (k->dtype == ATTN_BF16)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_BF16, 0, k, q, s, max);
+        one_scores_of(ATTN_I8, 0, k, q, words, s, max);
     else
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F16, 0, k, q, s, max);
+        ATTN_BY_DTYPE(k->dtype, one_scores_of, 0, k, q, words, s, max);
 #else
-    ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, 0, k, q, s, max); /* a word has the size of a float */
+    one_scores_of(ATTN_F32, 0, k, q, words, s, max); /* a word has the size of a float */
 #endif
 }
 
@@ -156,13 +158,10 @@ static void scores_of_one(const struct attn_row_run *k, const float *q, int64_t 
 static void ordered_of_one(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
 {
 #if VS_PACK == 1
-    if (k->dtype == ATTN_BF16)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_BF16, 1, k, q, s, max);
-    else if (k->dtype == ATTN_F16)
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F16, 1, k, q, s, max);
-    else
+    ATTN_BY_DTYPE(k->dtype, one_scores_of, 1, k, q, words, s, max);
+#else
+    one_scores_of(ATTN_F32, 1, k, q, words, s, max);
 #endif
-        ATTN_ONE_BY_WIDTH(words, one_scores, ATTN_F32, 1, k, q, s, max);
 }
 
 #endif

@@ -78,20 +78,24 @@ ATTN_INLINE void one_values(const attn_dtype dtype, const int nw, const struct a
         vf_store(o + w * VF_LEN, acc[w]);
 }
 
+ATTN_INLINE void one_values_of(const attn_dtype dtype, const struct attn_row_run *v, const float *p, int64_t dv,
+                               enum attn_accumulate mode, float alpha, float *o)
+{
+    ATTN_ONE_BY_WIDTH(dv, one_values, dtype, v, p, mode, alpha, o);
+}
+
 /** struct attn_value_kernels, values_of_one. */
 static void values_of_one(const struct attn_row_run *v, const float *p, int64_t dv, enum attn_accumulate mode,
                           float alpha, float *o)
 {
 #if VF_PACK == 1
     if (v->dtype == ATTN_I8)
-        ATTN_ONE_BY_WIDTH(dv, one_values, ATTN_I8, v, p, mode, alpha, o);
-    else if (v->dtype == ATTN_F32)
-        ATTN_ONE_BY_WIDTH(dv, one_values, ATTN_F32, v, p, mode, alpha, o);
-    else if (v->dtype == ATTN_F16)
-        ATTN_ONE_BY_WIDTH(dv, one_values, ATTN_F16, v, p, mode, alpha, o);
+        one_values_of(ATTN_I8, v, p, dv, mode, alpha, o);
     else
+        ATTN_BY_DTYPE(v->dtype, one_values_of, v, p, dv, mode, alpha, o);
+#else
+    one_values_of(ATTN_BF16, v, p, dv, mode, alpha, o);
 #endif
-        ATTN_ONE_BY_WIDTH(dv, one_values, ATTN_BF16, v, p, mode, alpha, o);
 }
 
 #endif
