@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """libattn.torch.distributed: processes of gloo against one process, errors on all of them, and those that die."""
 import dataclasses
+import gc
 import itertools
 import os
+import sys
 import threading
 import time
 
@@ -15,7 +17,7 @@ import torch.multiprocessing
 
 import libattn
 import libattn.torch
-from libattn.torch.distributed import Carrier, Cut, attention
+from libattn.torch.distributed import Carrier, Cut, Message, attention
 
 CASES = 30
 
@@ -263,7 +265,8 @@ def test_ctrl_c_is_seen(tmp_path):
 class SlowEvent(threading.Event):
     def set(self):
         super().set()
-        time.sleep(0.02)
+        while True:
+            time.sleep(0.01)
 
 
 def in_a_hurry(rank, ranks):
@@ -276,6 +279,10 @@ def in_a_hurry(rank, ranks):
     Carrier.__init__ = slow_to_end
     x = torch.randn(1, 2, 40, 8)
     attention(x, x, x)
+    waiting = [frame for frame in sys._current_frames().values() if isinstance(frame.f_locals.get("self"), SlowEvent)]
+    assert waiting
+    del waiting
+    assert not [x for x in gc.get_objects() if isinstance(x, Carrier | Message)]
 
 
 def test_a_program_may_end_before_the_threads_of_its_messages(tmp_path):

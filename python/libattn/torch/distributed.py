@@ -214,15 +214,24 @@ def place_in(group: Group) -> tuple[int, int]:
     return rank, dist.get_world_size(group)
 
 
-class Message:
-    """What begins one, and whether the last one that was begun has ended, and how."""
+class Ending:
+    """Whether a message that was begun has ended, and how."""
 
-    __slots__ = ("begin", "ended", "failure", "once")
+    __slots__ = ("failure", "has_come")
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self.failure: BaseException | None = None
+
+
+class Message:
+    """What begins one, and the ending of the last one that was begun."""
+
+    __slots__ = ("begin", "ending", "once")
 
     def __init__(self, begin: Callable[[], Any], once: bool) -> None:
         self.begin, self.once = begin, once
-        self.ended = True
-        self.failure: BaseException | None = None
+        self.ending: Ending | None = None
 
 
 class Carrier:
@@ -273,17 +282,18 @@ class Carrier:
 
     def start(self, number: int) -> None:
         message = self._messages[number]
-        message.ended = False
-        threading.Thread(target=self._wait, args=(message, [message.begin()]), daemon=True).start()
+        message.ending = Ending()
+        threading.Thread(target=_wait, args=([message.begin()], message.ending, self._some_ended), daemon=True).start()
 
     def test(self, number: int) -> bool:
         message = self._messages[number]
-        if not message.ended:
+        ending = message.ending
+        if ending is not None and not ending.has_come:
             return False
         if message.once:
             del self._messages[number]
-        if message.failure is not None:
-            raise message.failure
+        if ending is not None and ending.failure is not None:
+            raise ending.failure
         return True
 
     def discard(self, number: int) -> None:
@@ -303,15 +313,20 @@ class Carrier:
         self.start(number)
         return number
 
-    def _wait(self, message: Message, works: list[Any]) -> None:
-        # The work goes before its end is told: its destructor takes the interpreter's lock, which, if the program has
-        # ended meanwhile, unwinds the thread, and a destructor that is unwound aborts the process.
-        try:
-            works.pop().wait()
-        except BaseException as failure:
-            message.failure = failure
-        message.ended = True
-        self._some_ended.set()
+
+def _wait(works: list[Any], ending: Ending, some_ended: threading.Event) -> None:
+    """What a thread does: waits for a work, and tells its ending.
+
+    If the program ends meanwhile, a thread that takes the interpreter's lock is unwound, and the process aborted where a
+    destructor in C++ takes it, as those of works and tensors do. So the work goes before its end is told, and nothing
+    else that has such a destructor is the thread's: no message, for its tensors, and no carrier, for its group.
+    """
+    try:
+        works.pop().wait()
+    except BaseException as failure:
+        ending.failure = failure
+    ending.has_come = True
+    some_ended.set()
 
 
 TAGS = 0x61740000
