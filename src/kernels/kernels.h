@@ -198,8 +198,8 @@ static inline int attn_turns_faster(attn_dtype dtype)
 /** n rows of K or V that follow each other without a gap. */
 struct attn_row_run {
     const char *first;
-    attn_dtype dtype;   /**< ATTN_F32, ATTN_BF16, ATTN_F16 or ATTN_I8; of sets of pairs ATTN_BF16 */
-    const float *scale; /**< of ATTN_I8: what the numbers of the first are multiplied by */
+    attn_dtype dtype;   /**< of sets of pairs ATTN_BF16 */
+    const float *scale; /**< of quantised rows: what the numbers of the first are multiplied by */
     ptrdiff_t scale_stride;
     int n;
 };
@@ -285,10 +285,10 @@ struct attn_score_kernels {
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
     /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words]. NULL: none. */
     void (*scores_free)(const struct attn_score_operands *x, int n, float *max);
-    /** The same of one query q[words] and keys that follow each other: s[k->n], without a factor, and their maximum.
-     * NULL: none. */
+    /** scores_free() of one query q[words] and keys that follow each other: s[k->n], without a factor, and their
+     * maximum. NULL: none. */
     void (*scores_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
-    /** The same of sums in the order of the channels, q being [words][lanes] as for scores(); not of ATTN_I8. */
+    /** The same of sums in the order of the channels, of any type, q being [words][lanes] as for scores(). */
     void (*ordered_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
@@ -378,8 +378,9 @@ struct attn_value_kernels {
     void (*weights_of_few)(int rows, const float *m, int n, const float *factor, float *s, float *l);
     /** weights() of one query, whose scores s[n] become words[]. factor: 1 if scores come whole. NULL: none. */
     void (*weights_of_one)(float m, int n, float factor, float *s, float *l);
-    /** Adds the values that such words weigh to o[dv], alpha being of ACCUMULATE_RESCALE. NULL: none. */
-    void (*values_of_one)(const struct attn_row_run *v, const float *p, int64_t dv, enum attn_accumulate mode,
+    /** Adds the values that such words weigh to o[dv], alpha being of ACCUMULATE_RESCALE; free: struct
+     * attn_few_values. NULL: none. */
+    void (*values_of_one)(const struct attn_row_run *v, const float *p, int free, int64_t dv, enum attn_accumulate mode,
                           float alpha, float *o);
     /** Clears the dropped ones of n weights in words. */
     void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);

@@ -103,26 +103,29 @@ ATTN_INLINE void add_columns(const int nr, const int count, const float *q, cons
 }
 
 #if VS_PACK == 1
-/** Scales of the rows of a group: of ATTN_I4 those of the groups of channels from group on, VF_LEN / 4 of them. */
-ATTN_INLINE void load_scales(const attn_dtype dtype, const struct few_rows *rows, int64_t group, vf t[VF_LEN])
+/** Scales of the rows of a group, which have one each. */
+ATTN_INLINE vf row_scales(const struct few_rows *rows)
 {
-    if (dtype == ATTN_I4) {
-        ATTN_UNROLL
-        for (int i = 0; i < VF_LEN; i++)
-            t[i] = vf_load_tail(rows->scale[few_row(rows, i)] + group, VF_LEN / 4);
-        vf_transpose_to4(t);
-    } else {
-        float scales[VF_LEN];
-        ATTN_UNROLL
-        for (int i = 0; i < VF_LEN; i++)
-            scales[i] = *rows->scale[few_row(rows, i)];
-        t[0] = vf_load(scales);
-    }
+    float scales[VF_LEN];
+    ATTN_UNROLL
+    for (int i = 0; i < VF_LEN; i++)
+        scales[i] = *rows->scale[few_row(rows, i)];
+    return vf_load(scales);
 }
 
-/** Adds the channels from c on that VF_LEN words have. Returns whether all numbers have been finite. */
+/** Scales of VF_LEN / 4 groups of channels of ATTN_I4, from group on. */
+ATTN_INLINE void group_scales(const struct few_rows *rows, int64_t group, vf t[VF_LEN])
+{
+    ATTN_UNROLL
+    for (int i = 0; i < VF_LEN; i++)
+        t[i] = vf_load_tail(rows->scale[few_row(rows, i)] + group, VF_LEN / 4);
+    vf_transpose_to4(t);
+}
+
+/** Adds the channels from c on that VF_LEN words have; scale: of the rows of each group, unless they have several.
+ * Returns whether all numbers have been finite. */
 ATTN_INLINE int add_narrow(const attn_dtype dtype, const int nr, const int ng, const float *q,
-                           const struct few_rows *rows, int64_t c, vs acc[][FEW])
+                           const struct few_rows *rows, int64_t c, const vf scale[2], vs acc[][FEW])
 {
     vf columns[2][VF_LEN], scales[2][VF_LEN];
     vu seen = vu_set1(0);
@@ -141,8 +144,8 @@ ATTN_INLINE int add_narrow(const attn_dtype dtype, const int nr, const int ng, c
         for (int i = 0; i < VF_LEN; i++)
             columns[g][i] = t[i];
         ATTN_LOAD_NO_FURTHER(); /* there is room for one square */
-        if (dtype == ATTN_I4 || c == 0)
-            load_scales(dtype, &rows[g], c / ATTN_I4_GROUP, scales[g]);
+        if (dtype == ATTN_I4)
+            group_scales(&rows[g], c / ATTN_I4_GROUP, scales[g]);
     }
     vs sum[2][FEW];
     ATTN_UNROLL
@@ -164,7 +167,7 @@ ATTN_INLINE int add_narrow(const attn_dtype dtype, const int nr, const int ng, c
                     ATTN_UNROLL
                     for (int g = 0; g < ng; g++)
                         k[g] = vf_mul(narrow_number(dtype, vu_bits_of(columns[g][w]), 4 * half + m),
-                                      scales[g][dtype == ATTN_I4 ? first / run : 0]);
+                                      dtype == ATTN_I4 ? scales[g][first / run] : scale[g]);
                     ATTN_UNROLL
                     for (int r = 0; r < nr; r++) {
                         const vf a = vf_set1(q[m * VF_LEN + r]);
@@ -183,6 +186,38 @@ ATTN_INLINE int add_narrow(const attn_dtype dtype, const int nr, const int ng, c
             acc[g][r] = sum[g][r];
     }
     return dtype != ATTN_F8_E4M3 || words_are_finite(seen);
+}
+
+/**
+ * Adds the channels of ng groups of rows, from key j on, of which whole vectors of words are there, and asks for
+ * what x wants beside them, unless it is NULL. Returns the channel behind the last one: the first, and sums of nothing,
+ * where numbers have to be widened before they are turned.
+ */
+ATTN_INLINE int64_t add_whole_narrow(const attn_dtype dtype, const int nr, const int ng, const float *q, int64_t words,
+                                     const struct few_rows *rows, const struct attn_score_operands *x, int j,
+                                     vs acc[][FEW])
+{
+    const int64_t step = narrow_numbers(dtype) * VF_LEN;
+    int64_t c = 0;
+    vf scale[2];
+    int finite = dtype != ATTN_F8_E4M3 || keeps_denormals();
+    ATTN_UNROLL
+    for (int g = 0; g < ng; g++)
+        scale[g] = dtype == ATTN_I4 ? vf_zero() : row_scales(&rows[g]);
+    for (; c + step <= words && finite; c += step) {
+        finite = add_narrow(dtype, nr, ng, q + c * VF_LEN, rows, c, scale, acc);
+        if (x)
+            ask_beside(x, j, ng * VF_LEN, c, step);
+    }
+    if (finite)
+        return c;
+    ATTN_UNROLL
+    for (int g = 0; g < ng; g++) {
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[g][r] = vs_zero();
+    }
+    return 0;
 }
 #endif
 
@@ -242,23 +277,8 @@ ATTN_INLINE void score_groups(const attn_dtype dtype, const int nr, const int ng
     }
     int64_t c = 0;
 #if VS_PACK == 1
-    if (is_narrow(dtype)) {
-        const int64_t step = narrow_numbers(dtype) * VF_LEN;
-        int finite = dtype != ATTN_F8_E4M3 || keeps_denormals();
-        for (; c + step <= x->words && finite; c += step) {
-            finite = add_narrow(dtype, nr, ng, x->q + c * VF_LEN, rows, c, acc);
-            ask_beside(x, j, ng * VF_LEN, c, step);
-        }
-        if (!finite) {
-            c = 0;
-            ATTN_UNROLL
-            for (int g = 0; g < ng; g++) {
-                ATTN_UNROLL
-                for (int r = 0; r < nr; r++)
-                    acc[g][r] = vs_zero();
-            }
-        }
-    }
+    if (is_narrow(dtype))
+        c = add_whole_narrow(dtype, nr, ng, x->q, x->words, rows, x, j, acc);
 #endif
     for (int g = 0; g < there; g++)
         finish_group(dtype, nr, x, &rows[g], j + g * VF_LEN, c, acc[g], max);

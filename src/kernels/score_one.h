@@ -10,7 +10,8 @@
  * which one loop asks for in their order, so a row is read from its first line to its
  * last before the next one, and a score is one float. Where sums are free, lanes are
  * channels, and the query stays in registers. Ordered ones have keys as lanes: VF_LEN
- * rows are copied to the nearest cache as words, in their order, and turned there.
+ * rows are copied to the nearest cache as words, in their order, and turned there;
+ * numbers of 8 and 4 bits as they lie, as in score_few.h.
  * (score_free.h and score_few.h take several queries and rows anywhere, have a lane for
  * each query, and name the rows that are wanted next.) The order of a sum is that of
  * theirs, so the bits are the same.
@@ -18,7 +19,7 @@
 #ifndef ATTN_SCORE_ONE_H
 #define ATTN_SCORE_ONE_H
 
-#include "kernels/rows.h"
+#include "kernels/score_few.h"
 #include "simd/words.h"
 
 #include <math.h>
@@ -105,31 +106,91 @@ ATTN_INLINE vf one_ordered_sums(const attn_dtype dtype, const int nw, const stru
     return acc;
 }
 
+#if VS_PACK == 1
+/** The same of numbers of 8 and 4 bits, of two groups of keys, whose rows are copied and turned as they lie. */
+ATTN_INLINE void one_narrow_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
+                                 int j, int there, vf sums[2])
+{
+    const int64_t channels = nw * VF_LEN;
+    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, channels);
+    const char *row = k->first + j * bytes, *at[2 * VF_LEN];
+    const float *scale = k->scale + j * k->scale_stride, *scales[2 * VF_LEN];
+    char numbers[2 * VF_LEN][ATTN_ONE_VECTORS * VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+    for (int i = 0; i < 2 * VF_LEN; i++) {
+        memcpy(numbers[i], row, (size_t)bytes);
+        at[i] = numbers[i];
+        scales[i] = scale;
+        if (i + 1 < there) { /* else it stands for those behind it */
+            row += bytes;
+            scale += k->scale_stride;
+        }
+        ATTN_LOAD_IN_ORDER(row);
+    }
+    struct few_rows rows[2];
+    vs acc[2][FEW];
+    ATTN_UNROLL
+    for (int g = 0; g < 2; g++) {
+        rows[g] = (struct few_rows){at + g * VF_LEN, scales + g * VF_LEN, VF_LEN};
+        acc[g][0] = vs_zero();
+    }
+    int64_t c = add_whole_narrow(dtype, 1, 2, q, channels, rows, NULL, 0, acc);
+    for (; c < channels; c += VF_LEN) {
+        ATTN_UNROLL
+        for (int g = 0; g < 2; g++) {
+            vf columns[VF_LEN];
+            load_columns(dtype, 1, &rows[g], c, VF_LEN, columns);
+            add_columns(1, VF_LEN, q + c * VF_LEN, columns, acc[g]);
+        }
+    }
+    sums[0] = acc[0][0];
+    sums[1] = acc[1][0];
+}
+#endif
+
+/** The sums of some groups of keys: of all if whole, else of so many keys. */
+ATTN_INLINE void one_groups(const attn_dtype dtype, const int nw, const int ordered, const struct attn_row_run *k,
+                            const float *words, const vq *q, int j, int there, vf sums[2])
+{
+#if VS_PACK == 1
+    if (ordered && is_narrow(dtype)) {
+        one_narrow_sums(dtype, nw, k, words, j, there, sums);
+        return;
+    }
+#endif
+    sums[0] = ordered ? one_ordered_sums(dtype, nw, k, words, j, there) : one_sums(dtype, nw, k, q, j, there);
+}
+
 ATTN_INLINE void one_scores(const attn_dtype dtype, const int nw, const int ordered, const struct attn_row_run *k,
                             const float *words, float *s, float *max)
 {
+    const int ng = VS_PACK == 1 && ordered && is_narrow(dtype) ? 2 : 1, step = ng * VF_LEN;
     vq q[ATTN_ONE_VECTORS];
-    vf most = vf_set1(-INFINITY);
+    vf sums[2], most = vf_set1(-INFINITY);
     if (!ordered) {
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
             q[w] = vq_load(words + w * VF_LEN);
     }
     int j = 0;
-    for (; j + VF_LEN <= k->n; j += VF_LEN) {
-        const vf sums =
-            ordered ? one_ordered_sums(dtype, nw, k, words, j, VF_LEN) : one_sums(dtype, nw, k, q, j, VF_LEN);
-        vf_store(s + j, sums);
-        most = vf_max(sums, most); /* NaN left out */
+    for (; j + step <= k->n; j += step) {
+        one_groups(dtype, nw, ordered, k, words, q, j, step, sums);
+        ATTN_UNROLL
+        for (int g = 0; g < ng; g++) {
+            vf_store(s + j + g * VF_LEN, sums[g]);
+            most = vf_max(sums[g], most); /* NaN left out */
+        }
     }
     float largest = vf_max_across(most);
     if (j < k->n) {
-        float sums[VF_LEN];
-        vf_store(sums,
-                 ordered ? one_ordered_sums(dtype, nw, k, words, j, k->n - j) : one_sums(dtype, nw, k, q, j, k->n - j));
+        float last[2][VF_LEN];
+        one_groups(dtype, nw, ordered, k, words, q, j, k->n - j, sums);
+        ATTN_UNROLL
+        for (int g = 0; g < ng; g++)
+            vf_store(last[g], sums[g]);
         for (int i = 0; j + i < k->n; i++) {
-            s[j + i] = sums[i];
-            largest = sums[i] > largest ? sums[i] : largest;
+            const float sum = last[i / VF_LEN][i % VF_LEN];
+            s[j + i] = sum;
+            largest = sum > largest ? sum : largest;
         }
     }
     *max = largest;
@@ -158,7 +219,7 @@ static void scores_of_one(const struct attn_row_run *k, const float *q, int64_t 
 static void ordered_of_one(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
 {
 #if VS_PACK == 1
-    ATTN_BY_DTYPE(k->dtype, one_scores_of, 1, k, q, words, s, max);
+    ATTN_BY_STORED(k->dtype, one_scores_of, 1, k, q, words, s, max);
 #else
     one_scores_of(ATTN_F32, 1, k, q, words, s, max);
 #endif

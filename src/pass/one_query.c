@@ -26,23 +26,20 @@ static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t
 }
 
 /** Whether there are kernels for the type of K or V, per_word elements of which are a word. */
-static int takes_type(const struct pass *pass, attn_dtype dtype, int per_word)
+static int takes_type(attn_dtype dtype, int per_word)
 {
-    if (per_word > 1)
-        return dtype == ATTN_BF16;
-    if (dtype == ATTN_I8) /* their scales multiply sums and weights, which is another order of roundings */
-        return pass->work->free_sums;
-    return !attn_turns_faster(dtype);
+    return per_word == 1 || dtype == ATTN_BF16;
 }
 
 /**
  * Whether it is worth it: where rows of K are widened before they are turned, short vectors lose. Measured (Zen 4, one
- * thread, f16, of the speed of few.c): AVX2, d = 64 0.9; AVX-512, d = 64 1.0, d = 128 1.15.
+ * thread, of the speed of few.c): f16 with AVX2, d = 64 0.9; AVX-512, d = 64 1.0, d = 128 1.15. Numbers of 8 and 4 bits
+ * are turned as they lie.
  */
 static int gains(const struct pass *pass, attn_dtype dtype)
 {
-    return pass->work->free_sums || dtype == ATTN_F32 || pass->scores->channels_per_word > 1 ||
-           pass->vectors->lanes >= 16;
+    return pass->work->free_sums || dtype == ATTN_F32 || attn_is_quantised(dtype) ||
+           pass->scores->channels_per_word > 1 || pass->vectors->lanes >= 16;
 }
 
 int attn_is_one_query(const struct pass *pass)
@@ -54,8 +51,8 @@ int attn_is_one_query(const struct pass *pass)
         work->view.pattern_size || !scores->scores_of_one || !values->weights_of_one || !values->values_of_one ||
         !attn_few_take_rows(pass))
         return 0;
-    return gains(pass, work->k.dtype) && takes_type(pass, work->k.dtype, scores->channels_per_word) &&
-           takes_type(pass, work->v.dtype, values->keys_per_word) &&
+    return gains(pass, work->k.dtype) && takes_type(work->k.dtype, scores->channels_per_word) &&
+           takes_type(work->v.dtype, values->keys_per_word) &&
            is_run(pass, &work->k, work->dk, attn_channel_words(scores, work->dk)) &&
            is_run(pass, &work->v, work->dv, work->dv);
 }
@@ -71,7 +68,8 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
 {
     const struct attn_work *work = pass->work;
     struct strip *strip = &pass->strips[0];
-    const float *const q = work->free_sums ? attn_query_rows(pass, strip) : strip->q;
+    const int free = work->free_sums && !attn_turns_faster(work->k.dtype);
+    const float *const q = free ? attn_query_rows(pass, strip) : strip->q;
     const float factor = strip->factor ? *strip->factor : 1.0f;
     const int64_t words = attn_channel_words(pass->scores, work->dk);
     float max[ATTN_ONE_BLOCKS], alpha[ATTN_ONE_BLOCKS];
@@ -81,7 +79,7 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
     assert(num_blocks <= ATTN_ONE_BLOCKS && ATTN_ONE_BLOCKS <= work->kernels->strip);
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run k = run_of(&work->k, &keys[b]);
-        if (work->free_sums)
+        if (free)
             pass->scores->scores_of_one(&k, q, words, s + b * block, &max[b]);
         else
             pass->scores->ordered_of_one(&k, q, words, s + b * block, &max[b]);
@@ -99,6 +97,6 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
     }
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run v = run_of(&work->v, &keys[b]);
-        pass->values->values_of_one(&v, s + b * block, work->dv, mode[b], alpha[b], strip->o);
+        pass->values->values_of_one(&v, s + b * block, work->free_sums, work->dv, mode[b], alpha[b], strip->o);
     }
 }

@@ -31,28 +31,22 @@ struct drawn_run {
     struct attn_listed_rows listed;
 };
 
-static struct drawn_run draw_run(const struct tile_case *c, int pack, int n, int64_t channels, int with_int8)
+/** Of any type, or if not any of those whose sums are free. */
+static struct drawn_run draw_run(const struct tile_case *c, int pack, int n, int64_t channels, int any)
 {
-    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8};
-    const attn_dtype dtype = pack == 2 ? ATTN_BF16 : types[rng_range(c->rng, 0, with_int8 ? 3 : 2)];
-    const int64_t bytes = channels * (int64_t)attn_dtype_size(dtype);
-    char *const rows = operand_place(c, (size_t)(n * bytes));
+    static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
+    const struct tile_case gapless = {.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}};
+    const attn_dtype dtype = pack == 2 ? ATTN_BF16 : types[rng_range(c->rng, 0, any ? 5 : 3)];
+    const struct drawn_rows drawn = draw_rows(&gapless, dtype, n, channels);
     const char **const list = operand_place(c, (size_t)n * sizeof *list);
     const float **const scales = operand_place(c, (size_t)n * sizeof *scales);
-    const ptrdiff_t apart = rng_range(c->rng, 1, 3);
+    const ptrdiff_t apart = (ptrdiff_t)(attn_row_scales(dtype, channels) + rng_range(c->rng, 0, 2));
     const float *const scale = operand_floats(c, n * apart);
-    for (int64_t i = 0; i < n * channels; i++) {
-        const int8_t number = (int8_t)rng_range(c->rng, -127, 127);
-        if (dtype == ATTN_I8)
-            memcpy(rows + i, &number, sizeof number);
-        else
-            dtype_store(dtype, rows, i, draw_number(c));
-    }
     for (int j = 0; j < n; j++) {
-        list[j] = rows + j * bytes;
+        list[j] = drawn.pointers[j];
         scales[j] = scale + j * apart;
     }
-    return (struct drawn_run){.run = {rows, dtype, scale, apart, n},
+    return (struct drawn_run){.run = {drawn.rows.data, dtype, scale, apart, n},
                               .listed = {.at = list, .scale = scales, .dtype = dtype}};
 }
 
@@ -62,7 +56,7 @@ static void check_scores(const struct tile_case *c, int ordered)
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int pack = c->set->score_pack, n = draw_keys(c), width = c->set->lanes;
     const int64_t words = draw_width(c);
-    struct drawn_run k = draw_run(c, pack, n, words * pack, !ordered);
+    struct drawn_run k = draw_run(c, pack, n, words * pack, ordered);
     float *const q = operand_place(c, (size_t)words * 4), *const lanes = operand_place(c, (size_t)(words * width) * 4);
     for (int64_t w = 0; w < words; w++) {
         uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
@@ -153,14 +147,15 @@ static void check_values_of_one(const struct tile_case *c)
     float *const expected = operand_copy(o, (size_t)dv * 4);
     const enum attn_accumulate mode = draw_mode(c);
     const float alpha = draw_number(c);
-    TIME_IF_WANTED(c, kernels->values_of_one(&v.run, p, dv, mode, alpha, o));
-    kernels->values_of_one(&v.run, p, dv, mode, alpha, o);
+    const int free = (int)rng_range(c->rng, 0, 1);
+    TIME_IF_WANTED(c, kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o));
+    kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o);
     const struct attn_few_values x = {.p = tile,
                                       .v = v.listed,
                                       .dv = dv,
                                       .rows = 1,
                                       .keys = n,
-                                      .free = 1,
+                                      .free = free,
                                       .o = expected,
                                       .mode = mode,
                                       .alpha = &alpha};

@@ -24,13 +24,6 @@ static int few_of(const char *isa)
     return strcmp(isa, "scalar") == 0 ? 0 : strncmp(isa, "neon", 4) == 0 ? 2 : strcmp(isa, "avx2") == 0 ? 4 : 8;
 }
 
-/** What a problem's k is quantised to: its numbers and their scales. */
-struct small_keys {
-    uint8_t *bytes;
-    float *scales;
-    attn_tensor scale;
-};
-
 static void random_floats(struct rng *rng, attn_tensor *t, attn_dtype dtype, int64_t b, int64_t h, int64_t n, int64_t c)
 {
     *t = attn_bhtd(must_allocate(b * h * n * c, attn_dtype_size(dtype)), b, h, n, c);
@@ -44,15 +37,36 @@ static attn_dtype draw_type(struct rng *rng, const char *isa)
     return test_isa_has_pairs(isa) ? ATTN_BF16 : (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
 }
 
-/** A problem whose sums the set frees, and that is worth some threads; k may be quantised. */
-static void draw(struct rng *rng, const char *isa, struct problem *p, struct small_keys *small)
+/** Bytes of so many elements; of ATTN_I4 of whole groups. */
+static int64_t bytes_of(attn_dtype dtype, int64_t elements)
+{
+    return dtype == ATTN_I4 ? elements / 2 : elements * (int64_t)attn_dtype_size(dtype);
+}
+
+/** Rows in a type with scales, which both are allocated. */
+static void quantise(const attn_tensor *x, attn_dtype dtype, attn_tensor *numbers, attn_tensor *scale)
+{
+    const int64_t b = x->shape[0], h = x->shape[1], n = x->shape[2], c = x->shape[3];
+    const int64_t groups = dtype == ATTN_I4 ? (c + 31) / 32 : 1, pitch = dtype == ATTN_I4 ? 32 * groups : c;
+    *numbers = attn_bhtd(must_allocate(b * h * n * (int64_t)attn_row_size(dtype, c), 1), b, h, n, pitch);
+    numbers->dtype = dtype;
+    numbers->shape[3] = c;
+    *scale = attn_bhtd(must_allocate(b * h * n * groups, sizeof(float)), b, h, n, groups);
+    must_succeed(attn_quantise(x, numbers, scale, 1), "attn_quantise");
+}
+
+static const attn_dtype quantised_types[] = {ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
+
+/** A problem whose sums the set frees, and that is worth some threads; k may be quantised, with
+ * that scale. */
+static void draw(struct rng *rng, const char *isa, struct problem *p, attn_tensor *scale)
 {
     const int most = few_of(isa) ? few_of(isa) : 4;
     const int64_t group = rng_range(rng, 1, most), tq = rng_range(rng, 1, most / group);
     const int64_t batch = rng_range(rng, 1, 3), kv_heads = rng_range(rng, 1, 3), tk = rng_range(rng, 1, 1500);
     const int64_t dk = RNG_PICK(rng, 1, 16, 31, 64, 100, 128), dv = rng_range(rng, 1, 70);
     memset(p, 0, sizeof *p);
-    memset(small, 0, sizeof *small);
+    memset(scale, 0, sizeof *scale);
     random_floats(rng, &p->q, draw_type(rng, isa), batch, kv_heads * group, tq, dk);
     random_floats(rng, &p->k, draw_type(rng, isa), batch, kv_heads, tk, dk);
     random_floats(rng, &p->v, draw_type(rng, isa), batch, kv_heads, tk, dv);
@@ -70,31 +84,23 @@ static void draw(struct rng *rng, const char *isa, struct problem *p, struct sma
     if (test_isa_has_pairs(isa) || rng_percent(rng, 60))
         return;
     const attn_tensor wide = p->k;
-    const attn_dtype dtype = (attn_dtype[]){ATTN_I8, ATTN_F8_E4M3, ATTN_I4}[rng_range(rng, 0, 2)];
-    const int64_t groups = dtype == ATTN_I4 ? (dk + 31) / 32 : 1;
-    small->bytes = must_allocate(batch * kv_heads * tk * (int64_t)attn_row_size(dtype, dk), 1);
-    small->scales = must_allocate(batch * kv_heads * tk * groups, sizeof(float));
-    small->scale = attn_bhtd(small->scales, batch, kv_heads, tk, groups);
-    p->k = attn_bhtd(small->bytes, batch, kv_heads, tk, dtype == ATTN_I4 ? 32 * groups : dk);
-    p->k.dtype = dtype;
-    p->k.shape[3] = dk;
-    must_succeed(attn_quantise(&wide, &p->k, &small->scale, 1), "attn_quantise");
-    p->params.k_scale = &small->scale;
+    quantise(&wide, quantised_types[rng_range(rng, 0, 2)], &p->k, scale);
+    p->params.k_scale = scale;
     free(wide.data);
 }
 
-static void drop(struct problem *p, struct small_keys *small)
+static void drop(struct problem *p, attn_tensor *scale)
 {
     problem_free(p);
-    free(small->scales);
+    free(scale->data);
 }
 
 static int threads(struct rng *rng, const char *isa)
 {
     static const int counts[] = {1, 2, 3, 7};
     struct problem p;
-    struct small_keys small;
-    draw(rng, isa, &p, &small);
+    attn_tensor k_scale;
+    draw(rng, isa, &p, &k_scale);
     struct result expected = problem_run(&p);
     int holds = 1;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -104,7 +110,7 @@ static int threads(struct rng *rng, const char *isa)
         result_free(&r);
     }
     result_free(&expected);
-    drop(&p, &small);
+    drop(&p, &k_scale);
     return holds;
 }
 
@@ -124,8 +130,8 @@ static attn_tensor part_of(const attn_tensor *t, int64_t b, int64_t h, int64_t f
 static int alone(struct rng *rng, const char *isa)
 {
     struct problem p;
-    struct small_keys small;
-    draw(rng, isa, &p, &small);
+    attn_tensor k_scale;
+    draw(rng, isa, &p, &k_scale);
     struct result whole = problem_run(&p);
     const int64_t b = rng_range(rng, 0, p.q.shape[0] - 1), head = rng_range(rng, 0, p.k.shape[1] - 1);
     const int64_t group = p.q.shape[1] / p.k.shape[1];
@@ -140,7 +146,7 @@ static int alone(struct rng *rng, const char *isa)
         part.k = part_of(&p.k, b, head, begin, 1, end - begin);
         part.v = part_of(&p.v, b, head, begin, 1, end - begin);
         if (p.params.k_scale) {
-            scale = part_of(&small.scale, b, head, begin, 1, end - begin);
+            scale = part_of(&k_scale, b, head, begin, 1, end - begin);
             part.params.k_scale = &scale;
         }
         struct result r = problem_run(&part);
@@ -155,7 +161,7 @@ static int alone(struct rng *rng, const char *isa)
         result_free(&r);
     }
     result_free(&whole);
-    drop(&p, &small);
+    drop(&p, &k_scale);
     return holds;
 }
 
@@ -163,21 +169,22 @@ static int alone(struct rng *rng, const char *isa)
 static int close_to_ordered(struct rng *rng, const char *isa)
 {
     struct problem p, wide;
-    struct small_keys small;
-    draw(rng, isa, &p, &small);
+    attn_tensor k_scale;
+    draw(rng, isa, &p, &k_scale);
     struct result r = problem_run(&p);
     wide = p;
     problem_bind(&wide, p.params.kv_len != NULL, p.params.kv_start != NULL, 0);
     if (p.params.k_scale) {
         wide.k = attn_bhtd(must_allocate(problem_count(&p.k), sizeof(float)), p.k.shape[0], p.k.shape[1], p.k.shape[2],
                            p.k.shape[3]);
-        const int64_t d = p.k.shape[3], groups = small.scale.shape[3];
+        const int64_t d = p.k.shape[3], groups = k_scale.shape[3];
         for (int64_t i = 0; i < problem_count(&p.k); i++) {
-            const uint8_t *row = small.bytes + i / d * (int64_t)attn_row_size(p.k.dtype, d);
+            const uint8_t *row = (const uint8_t *)p.k.data + i / d * (int64_t)attn_row_size(p.k.dtype, d);
             const float number = p.k.dtype == ATTN_I4   ? dtype_i4_at(row, i % d)
                                  : p.k.dtype == ATTN_I8 ? (float)(int8_t)row[i % d]
                                                         : dtype_of_f8(row[i % d]);
-            ((float *)wide.k.data)[i] = number * small.scales[i / d * groups + (groups > 1 ? i % d / 32 : 0)];
+            ((float *)wide.k.data)[i] =
+                number * ((const float *)k_scale.data)[i / d * groups + (groups > 1 ? i % d / 32 : 0)];
         }
         wide.params.k_scale = NULL;
     }
@@ -188,7 +195,7 @@ static int close_to_ordered(struct rng *rng, const char *isa)
     result_free(&r);
     if (p.params.k_scale)
         free(wide.k.data);
-    drop(&p, &small);
+    drop(&p, &k_scale);
     return holds;
 }
 
@@ -222,13 +229,13 @@ static int reaches_few(struct rng *rng, const char *isa)
 /** A copy whose rows are some elements further from each other. */
 static attn_tensor spread(struct rng *rng, const attn_tensor *t)
 {
-    const int64_t c = t->shape[3], pitch = c + 16 * rng_range(rng, 1, 4), size = (int64_t)attn_dtype_size(t->dtype);
+    const int64_t c = t->stride[2], pitch = c + 32 * rng_range(rng, 1, 4), row = bytes_of(t->dtype, c);
     const int64_t rows = t->shape[0] * t->shape[1] * t->shape[2];
     attn_tensor copy = *t;
-    copy.data = must_allocate(rows * pitch, (size_t)size);
-    memset(copy.data, 0xff, (size_t)(rows * pitch * size)); /* NaN, or numbers that would be seen */
+    copy.data = must_allocate(bytes_of(t->dtype, rows * pitch), 1);
+    memset(copy.data, 0xff, (size_t)bytes_of(t->dtype, rows * pitch)); /* NaN, or numbers that would be seen */
     for (int64_t i = 0; i < rows; i++)
-        memcpy((char *)copy.data + i * pitch * size, (const char *)t->data + i * c * size, (size_t)(c * size));
+        memcpy((char *)copy.data + bytes_of(t->dtype, i * pitch), (const char *)t->data + i * row, (size_t)row);
     for (int i = 0; i < 3; i++)
         copy.stride[i] = t->stride[i] / c * pitch;
     return copy;
@@ -254,15 +261,15 @@ static int side_by_side(struct rng *rng, const char *isa)
     const int64_t batch = rng_range(rng, 1, 2), heads = rng_range(rng, 1, 2);
     const int64_t tk = rng_percent(rng, 30) ? rng_range(rng, 4000, 9000) : rng_range(rng, 1, 1500);
     const int64_t dk = RNG_PICK(rng, 16, 32, 64, 128, 256, 80), dv = rng_percent(rng, 70) ? dk : 64;
-    const int quantised = !test_isa_has_pairs(isa) && rng_percent(rng, 30);
-    attn_tensor q, k, v, numbers = {0}, scale = {0}, out[2], lse[2];
+    const int quantised = !test_isa_has_pairs(isa) && rng_percent(rng, 50);
+    attn_tensor q, k, v, narrow_k = {0}, narrow_v = {0}, k_scale = {0}, v_scale = {0}, out[2], lse[2];
     float outs[2][4 * 256], lses[2][4];
     int64_t kv_len[2], kv_start[2];
     random_floats(rng, &q, draw_type(rng, isa), batch, heads, 1, dk);
     random_floats(rng, &k, draw_type(rng, isa), batch, heads, tk, dk);
     random_floats(rng, &v, draw_type(rng, isa), batch, heads, tk, dv);
     plant(rng, &k, !quantised && rng_percent(rng, 20));
-    plant(rng, &v, rng_percent(rng, 20));
+    plant(rng, &v, !quantised && rng_percent(rng, 20));
     for (int64_t b = 0; b < batch; b++) {
         kv_len[b] = rng_range(rng, 0, tk);
         kv_start[b] = rng_range(rng, 0, kv_len[b]);
@@ -274,27 +281,31 @@ static int side_by_side(struct rng *rng, const char *isa)
     params.kv_len = rng_percent(rng, 50) ? kv_len : NULL;
     params.kv_start = params.kv_len && rng_percent(rng, 50) ? kv_start : NULL;
     if (quantised) {
-        numbers = attn_bhtd(must_allocate(batch * heads * tk * dk, 1), batch, heads, tk, dk);
-        numbers.dtype = ATTN_I8;
-        scale = attn_bhtd(must_allocate(batch * heads * tk, sizeof(float)), batch, heads, tk, 1);
-        must_succeed(attn_quantise(&k, &numbers, &scale, 1), "attn_quantise");
-        params.k_scale = &scale;
+        quantise(&k, quantised_types[rng_range(rng, 0, 2)], &narrow_k, &k_scale);
+        quantise(&v, quantised_types[rng_range(rng, 0, 2)], &narrow_v, &v_scale);
+        params.k_scale = &k_scale;
+        params.v_scale = &v_scale;
+        for (int i = 0; i < 2 && rng_percent(rng, 10); i++) /* NaN, of E4M3 */
+            ((uint8_t *)narrow_k.data)[rng_range(rng, 0, bytes_of(narrow_k.dtype, tk * narrow_k.stride[2]) - 1)] = 0x7f;
     }
-    const attn_tensor near = quantised ? numbers : k, far_k = spread(rng, &near), far_v = spread(rng, &v);
+    const attn_tensor near = quantised ? narrow_k : k, near_v = quantised ? narrow_v : v;
+    const attn_tensor far_k = spread(rng, &near), far_v = spread(rng, &near_v);
     for (int i = 0; i < 2; i++) {
         out[i] = attn_bhtd(outs[i], batch, heads, 1, dv);
         lse[i] = attn_bhtd(lses[i], batch, heads, 1, 1);
         params.lse = &lse[i];
         params.num_threads = i == 0 ? 2 : 1;
-        must_succeed(attn_forward(&q, i == 0 ? &near : &far_k, i == 0 ? &v : &far_v, &out[i], &params), "attn_forward");
+        must_succeed(attn_forward(&q, i == 0 ? &near : &far_k, i == 0 ? &near_v : &far_v, &out[i], &params),
+                     "attn_forward");
     }
     const size_t rows = (size_t)(batch * heads);
     const int holds = memcmp(outs[0], outs[1], rows * (size_t)dv * sizeof(float)) == 0 &&
                       memcmp(lses[0], lses[1], rows * sizeof(float)) == 0;
     if (!holds)
-        printf("  %s, %d x %d of %d and %d channels: other bits apart\n",
-               quantised ? "int8" : attn_dtype_name(near.dtype), (int)rows, (int)tk, (int)dk, (int)dv);
-    void *const all[] = {q.data, k.data, v.data, numbers.data, scale.data, far_k.data, far_v.data};
+        printf("  %s and %s, %d x %d of %d and %d channels: other bits apart\n", attn_dtype_name(near.dtype),
+               attn_dtype_name(near_v.dtype), (int)rows, (int)tk, (int)dk, (int)dv);
+    void *const all[] = {q.data,       k.data,       v.data,     narrow_k.data, narrow_v.data,
+                         k_scale.data, v_scale.data, far_k.data, far_v.data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     return holds;

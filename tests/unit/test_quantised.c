@@ -14,6 +14,7 @@
 #include "attn/quantise.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +83,67 @@ static void test_wrong_scales(void **state)
             c.k_scale.data = c.k_scales + 6; c.k_scales[3] = NAN);
     REFUSES(ATTN_INVALID_ARGUMENT, "out overlaps params.v_scale", c.f.out.data = c.v_scales);
     REFUSES(ATTN_INVALID_ARGUMENT, "params.lse overlaps params.k_scale", c.f.lse.data = c.k_scales);
+}
+
+enum { MANY_HEADS = 2, MANY_KEYS = 70000, MANY_HIDDEN = 100, MANY_CHANNELS = 4, MANY_PAGE = 16 };
+
+/** A call with so many scales that threads share the look at them, in pages or not. */
+static void check_among_many(attn_dtype dtype, int in_pages)
+{
+    static uint8_t numbers[MANY_HEADS * MANY_KEYS * 16];
+    static float scales[MANY_HEADS * MANY_KEYS], good[MANY_HEADS * MANY_KEYS];
+    static int32_t table[MANY_KEYS / MANY_PAGE];
+    const int64_t pages = MANY_KEYS / MANY_PAGE, live = MANY_KEYS - MANY_HIDDEN;
+    const int64_t blocks = in_pages ? pages : 1, tokens = in_pages ? MANY_PAGE : MANY_KEYS;
+    attn_tensor k = attn_bhtd(numbers, blocks, MANY_HEADS, tokens, dtype == ATTN_I4 ? 32 : MANY_CHANNELS);
+    k.dtype = dtype;
+    k.shape[3] = MANY_CHANNELS;
+    const attn_tensor scale = attn_bhtd(scales, blocks, MANY_HEADS, tokens, 1);
+    float q_data[MANY_HEADS * MANY_CHANNELS] = {1}, out_data[MANY_HEADS * MANY_CHANNELS];
+    const attn_tensor q = attn_bhtd(q_data, 1, MANY_HEADS, 1, MANY_CHANNELS);
+    const attn_tensor out = attn_bhtd(out_data, 1, MANY_HEADS, 1, MANY_CHANNELS);
+    attn_params params = attn_params_default();
+    params.k_scale = params.v_scale = &scale;
+    params.kv_len = &live;
+    params.num_threads = 2;
+    if (in_pages) {
+        params.block_table = table;
+        params.block_table_stride = pages;
+        params.page_size = MANY_PAGE;
+    }
+    struct rng rng = rng_for_case(5, 5);
+    for (int32_t i = 0; i < pages; i++)
+        table[i] = (int32_t)(pages - 1 - i);
+    for (int64_t i = 0; i < MANY_HEADS * MANY_KEYS; i++)
+        good[i] = dtype == ATTN_I4 ? -1.0f : 1.0f;
+    memcpy(scales, good, sizeof scales);
+    assert_int_equal(attn_forward(&q, &k, &k, &out, &params), ATTN_OK);
+    for (int n = 0; n < 60; n++) {
+        const int64_t head = rng_range(&rng, 0, MANY_HEADS - 1);
+        const int64_t key = n == 0 ? 0 : n == 1 ? live - 1 : n == 2 ? live : rng_range(&rng, 0, MANY_KEYS - 1);
+        const int64_t block = in_pages ? table[key / MANY_PAGE] : 0, row = in_pages ? key % MANY_PAGE : key;
+        float *const wrong = &scales[(block * MANY_HEADS + head) * tokens + row];
+        char words[120];
+        snprintf(words, sizeof words, "params.k_scale[%d][%d][%d]%s is nan; expected a finite number", (int)block,
+                 (int)head, (int)row, dtype == ATTN_I4 ? "[0]" : "");
+        *wrong = NAN;
+        out_data[0] = 7;
+        assert_int_equal(attn_forward(&q, &k, &k, &out, &params), key < live ? ATTN_INVALID_ARGUMENT : ATTN_OK);
+        if (key < live) {
+            assert_true(holds_words(attn_last_error(), words));
+            assert_true(out_data[0] == 7);
+        }
+        *wrong = good[0];
+    }
+}
+
+static void test_wrong_among_many(void **state)
+{
+    (void)state;
+    for (int in_pages = 0; in_pages < 2; in_pages++) {
+        check_among_many(ATTN_I8, in_pages);
+        check_among_many(ATTN_I4, in_pages);
+    }
 }
 
 /** Scales that nothing reads may be anything; -0 is 0. */
@@ -315,10 +377,15 @@ static void test_empty(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong_scales),    cmocka_unit_test(test_scales_of_padding),
-        cmocka_unit_test(test_plans),           cmocka_unit_test(test_nan_numbers),
-        cmocka_unit_test(test_wrong_roundings), cmocka_unit_test(test_worked_rounding),
-        cmocka_unit_test(test_layouts),         cmocka_unit_test(test_empty),
+        cmocka_unit_test(test_wrong_scales),
+        cmocka_unit_test(test_wrong_among_many),
+        cmocka_unit_test(test_scales_of_padding),
+        cmocka_unit_test(test_plans),
+        cmocka_unit_test(test_nan_numbers),
+        cmocka_unit_test(test_wrong_roundings),
+        cmocka_unit_test(test_worked_rounding),
+        cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
