@@ -302,7 +302,7 @@ ATTN_API attn_status attn_plan_progress(const attn_plan *plan, const void *works
 
 /**
  * Begins a run whose shares the caller's threads run: checks what attn_plan_run()
- * checks, and keeps the checked call in the workspace. The structs q, k, v, out
+ * checks, on the calling thread alone, and keeps the checked call in the workspace. The structs q, k, v, out
  * and params may go away when it returns. The data of the tensors, and the structs
  * and arrays that params points to, must stay valid and unchanged until the last
  * share has returned. On an error at most the workspace has been written.

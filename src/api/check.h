@@ -14,7 +14,9 @@ enum check_depth {
     CHECK_ARRAYS = 1,  /**< attn_plan_keep: the contents of arrays as well */
     CHECK_TENSORS = 2, /**< a run whose arrays have been looked at before: data and strides as well */
     CHECK_SCALES = 4,  /**< the scales of live keys as well, unless the library has made them itself */
-    CHECK_ALL = CHECK_ARRAYS | CHECK_TENSORS | CHECK_SCALES
+    CHECK_ALONE = CHECK_ARRAYS | CHECK_TENSORS | CHECK_SCALES, /**< all, by the calling thread: attn_plan_begin() */
+    CHECK_ON_THREADS = 8,                                      /**< threads share what takes one of them long */
+    CHECK_ALL = CHECK_ALONE | CHECK_ON_THREADS
 };
 
 /** Checks a request and fills problem, or returns the status of the first thing that is wrong. */

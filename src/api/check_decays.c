@@ -95,7 +95,7 @@ static attn_status fail(const struct decays *d)
     return ATTN_OK;
 }
 
-attn_status attn_check_decays(const struct attn_linear_attention *call)
+attn_status attn_check_decays(const struct attn_linear_attention *call, enum check_depth depth)
 {
     const attn_linear_attention_params *p = &call->params;
     if (!p->decay || !attn_has_elements(&call->decay) || !attn_has_elements(p->decay))
@@ -104,8 +104,8 @@ attn_status attn_check_decays(const struct attn_linear_attention *call)
     atomic_init(&wrong, 0);
     const struct decays d = {.t = p->decay, .call = call, .wrong = &wrong};
     const int64_t rows = d.t->shape[0] * d.t->shape[1] * d.t->shape[2];
-    const int threads = attn_threads_worth((double)rows * (double)d.t->shape[3], ATTN_WORTH_COPY,
-                                           attn_threads_asked(p->executor, p->num_threads));
+    const int most = depth & CHECK_ON_THREADS ? attn_threads_asked(p->executor, p->num_threads) : 1;
+    const int threads = attn_threads_worth((double)rows * (double)d.t->shape[3], ATTN_WORTH_COPY, most);
     const attn_executor *const before = attn_executor_enter(p->executor);
     attn_run_ranges(rows, threads, look_at, &d);
     attn_executor_leave(before);

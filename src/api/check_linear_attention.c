@@ -316,7 +316,7 @@ attn_status attn_check_linear_attention(struct attn_linear_attention *c, const a
     if (!(depth & CHECK_TENSORS))
         return ATTN_OK;
     CHECK(check_apart(c));
-    return attn_check_decays(c);
+    return attn_check_decays(c, depth);
 }
 
 /** That a tensor has the type and shape of the planned one. */

@@ -29,7 +29,7 @@ attn_status attn_check_linear_backward(struct attn_linear_backward *call, const 
                                        const attn_linear_attention_gradients *gradients, enum check_depth depth);
 
 /** That decays of a call, which has passed every other check, are up to 0. */
-attn_status attn_check_decays(const struct attn_linear_attention *call);
+attn_status attn_check_decays(const struct attn_linear_attention *call, enum check_depth depth);
 
 /** That a run asks for what was planned. No pointer of was is followed. */
 attn_status attn_check_planned_linear_attention(const struct attn_linear_attention *now,

@@ -163,7 +163,7 @@ static void look_at(const void *context, int64_t first, int64_t end)
 }
 
 /** The scales of live keys. */
-static attn_status check_live(struct scales *x)
+static attn_status check_live(struct scales *x, enum check_depth depth)
 {
     const attn_params *p = &x->problem->params;
     const int64_t heads = x->t->shape[1], parts = x->problem->num_sequences * heads * PARTS;
@@ -175,7 +175,7 @@ static attn_status check_live(struct scales *x)
         numbers += (double)(sequence.end - sequence.begin) * (double)(heads * x->t->shape[3]);
     }
     const int threads = attn_threads_worth(numbers, ATTN_WORTH_COPY, attn_threads_asked(p->executor, p->num_threads));
-    if (threads > 1) {
+    if (threads > 1 && depth & CHECK_ON_THREADS) {
         atomic_int may_be_wrong;
         atomic_init(&may_be_wrong, 0);
         x->may_be_wrong = &may_be_wrong;
@@ -215,7 +215,7 @@ static attn_status check_scales(const char *x_name, const attn_tensor *x, const 
     if (x->dtype == ATTN_I4 && (depth & CHECK_TENSORS))
         CHECK(attn_check_contiguous(name, t));
     struct scales scales = {.name = name, .dtype = x->dtype, .t = t, .problem = problem};
-    return depth & CHECK_SCALES ? check_live(&scales) : ATTN_OK;
+    return depth & CHECK_SCALES ? check_live(&scales, depth) : ATTN_OK;
 }
 
 attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth)

@@ -141,11 +141,11 @@ size_t attn_linear_attention_plan_describe(const attn_linear_attention_plan *pla
 /** Checks a run against its plan and fills call, cut as the plan is. */
 static attn_status begin(const attn_linear_attention_plan *plan, const attn_tensor *q, const attn_tensor *k,
                          const attn_tensor *v, const attn_tensor *out, const attn_linear_attention_params *params,
-                         const void *workspace, size_t size, struct attn_linear_attention *call)
+                         const void *workspace, size_t size, enum check_depth depth, struct attn_linear_attention *call)
 {
     CHECK(attn_check_plan(plan, "attn_linear_attention_plan"));
     const size_t needed = attn_linear_attention_plan_workspace_size(plan);
-    CHECK(attn_check_linear_attention(call, q, k, v, out, params, 0, CHECK_ALL));
+    CHECK(attn_check_linear_attention(call, q, k, v, out, params, 0, depth));
     CHECK(attn_check_planned_linear_attention(call, &plan->call));
     CHECK(attn_check_plan_workspace(workspace, size, needed));
     call->cut = plan->call.cut;
@@ -158,7 +158,7 @@ attn_status attn_linear_attention_plan_run(const attn_linear_attention_plan *pla
                                            size_t workspace_size)
 {
     struct attn_linear_attention call;
-    CHECK(begin(plan, q, k, v, out, params, workspace, workspace_size, &call));
+    CHECK(begin(plan, q, k, v, out, params, workspace, workspace_size, CHECK_ALL, &call));
     attn_execute(attn_linear_attention_begin(workspace, &call));
     return ATTN_OK;
 }
@@ -169,7 +169,7 @@ attn_status attn_linear_attention_plan_begin(const attn_linear_attention_plan *p
                                              size_t workspace_size)
 {
     struct attn_linear_attention call;
-    CHECK(begin(plan, q, k, v, out, params, workspace, workspace_size, &call));
+    CHECK(begin(plan, q, k, v, out, params, workspace, workspace_size, CHECK_ALONE, &call));
     struct attn_run *run = attn_linear_attention_begin(workspace, &call);
     attn_linear_attention_keep(run);
     run->owner = plan;

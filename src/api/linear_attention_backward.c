@@ -155,11 +155,11 @@ size_t attn_linear_attention_backward_plan_describe(const attn_linear_attention_
 static attn_status begin(const attn_linear_attention_backward_plan *plan, const attn_tensor *q, const attn_tensor *k,
                          const attn_tensor *v, const attn_tensor *out, const attn_linear_attention_params *params,
                          const attn_linear_attention_gradients *gradients, const void *workspace, size_t size,
-                         struct attn_linear_backward *call)
+                         enum check_depth depth, struct attn_linear_backward *call)
 {
     CHECK(attn_check_plan(plan, "attn_linear_attention_backward_plan"));
     const size_t needed = attn_linear_attention_backward_plan_workspace_size(plan);
-    CHECK(attn_check_linear_backward(call, q, k, v, out, params, gradients, CHECK_ALL));
+    CHECK(attn_check_linear_backward(call, q, k, v, out, params, gradients, depth));
     CHECK(attn_check_planned_linear_backward(call, &plan->call));
     CHECK(attn_check_plan_workspace(workspace, size, needed));
     call->cut = plan->call.cut;
@@ -173,7 +173,7 @@ attn_status attn_linear_attention_backward_plan_run(const attn_linear_attention_
                                                     size_t workspace_size)
 {
     struct attn_linear_backward call;
-    CHECK(begin(plan, q, k, v, out, params, gradients, workspace, workspace_size, &call));
+    CHECK(begin(plan, q, k, v, out, params, gradients, workspace, workspace_size, CHECK_ALL, &call));
     attn_execute(attn_linear_backward_begin(workspace, &call));
     return ATTN_OK;
 }
@@ -186,7 +186,7 @@ attn_status attn_linear_attention_backward_plan_begin(const attn_linear_attentio
                                                       size_t workspace_size)
 {
     struct attn_linear_backward call;
-    CHECK(begin(plan, q, k, v, out, params, gradients, workspace, workspace_size, &call));
+    CHECK(begin(plan, q, k, v, out, params, gradients, workspace, workspace_size, CHECK_ALONE, &call));
     struct attn_run *run = attn_linear_backward_begin(workspace, &call);
     attn_linear_backward_keep(run);
     run->owner = plan;

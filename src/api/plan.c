@@ -273,13 +273,13 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
 /** Fills problem, which the run goes on looking at. */
 static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                          const attn_tensor *out, const attn_params *params, void *workspace, size_t size,
-                         struct attn_problem *problem)
+                         enum check_depth depth, struct attn_problem *problem)
 {
     CHECK(attn_check_plan(plan, "attn_plan"));
     const size_t needed = attn_plan_workspace_size(plan);
     const struct attn_problem *was = &plan->call.problem;
     if (!attn_is_repeat(problem, was, &plan->planned, q, k, v, out, params)) {
-        CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : CHECK_ALL));
+        CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : depth));
         CHECK(attn_check_planned(problem, was, &plan->planned));
     }
     CHECK(attn_check_plan_workspace(workspace, size, needed));
@@ -294,7 +294,7 @@ attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q, const a
                             const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
 {
     struct attn_problem problem;
-    CHECK(begin(plan, q, k, v, out, params, workspace, size, &problem));
+    CHECK(begin(plan, q, k, v, out, params, workspace, size, CHECK_ALONE, &problem));
     attn_run_keep(attn_run_in(workspace));
     return ATTN_OK;
 }
@@ -303,7 +303,7 @@ attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const att
                           const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
 {
     struct attn_problem problem;
-    CHECK(begin(plan, q, k, v, out, params, workspace, size, &problem));
+    CHECK(begin(plan, q, k, v, out, params, workspace, size, CHECK_ALL, &problem));
     struct attn_run *run = attn_run_in(workspace);
     attn_execute(run);
     run->owner = NULL; /* the problem ends here */

@@ -11,10 +11,10 @@
  * last before the next one, and a score is one float. Where sums are free, lanes are
  * channels, and the query stays in registers. Ordered ones have keys as lanes: VF_LEN
  * rows are copied to the nearest cache as words, in their order, and turned there;
- * numbers of 8 and 4 bits as they lie, as in score_few.h.
- * (score_free.h and score_few.h take several queries and rows anywhere, have a lane for
- * each query, and name the rows that are wanted next.) The order of a sum is that of
- * theirs, so the bits are the same.
+ * numbers of 8 and 4 bits as they lie, like in score_few.h. (score_free.h and
+ * score_few.h take several queries and rows anywhere, have a lane for each query, and
+ * name the rows that are wanted next.) The order of a sum is that of theirs, so the
+ * bits are the same.
  */
 #ifndef ATTN_SCORE_ONE_H
 #define ATTN_SCORE_ONE_H
@@ -147,7 +147,7 @@ ATTN_INLINE void one_narrow_sums(const attn_dtype dtype, const int nw, const str
 }
 #endif
 
-/** The sums of some groups of keys: of all if whole, else of so many keys. */
+/** The sums of keys j..j+there-1, which are one group at most; of ordered ones in 8 and 4 bits two. */
 ATTN_INLINE void one_groups(const attn_dtype dtype, const int nw, const int ordered, const struct attn_row_run *k,
                             const float *words, const vq *q, int j, int there, vf sums[2])
 {

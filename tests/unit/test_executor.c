@@ -3,14 +3,16 @@
  * Executors: calls on the threads of a pool, or in whatever order and on
  * whatever threads a caller runs shares, give the bits of one thread. Which
  * executor a call takes, how many shares it makes, what is refused, calls inside
- * of shares, several callers at once, and a child of fork().
+ * of shares, several callers at once, what begins a run, and a child of fork().
  */
 #include "fixture.h"
 #include "arguments.h"
 #include "large.h"
 
+#include "attn/linear_attention.h"
 #include "attn/rope.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -433,12 +435,70 @@ static void test_fork(void **state)
     assert_int_equal(attn_set_executor(NULL), ATTN_OK);
 }
 
+enum { MANY = 150000 };
+
+/**
+ * What is long to look at, scales of a cache and decays, is shared out where a call runs; a program that brings its own
+ * threads gets none from what begins a run.
+ */
+static void test_long_looks(void **state)
+{
+    (void)state;
+    static int8_t numbers[MANY];
+    static float scales[MANY], decays[MANY], rows[MANY];
+    struct noting noted = {0};
+    const attn_executor executor = executor_of(run_backwards, &noted, 2);
+    attn_tensor k = attn_bhtd(numbers, 1, 1, MANY, 1);
+    k.dtype = ATTN_I8;
+    const attn_tensor scale = attn_bhtd(scales, 1, 1, MANY, 1), q = attn_bhtd(rows, 1, 1, 1, 1);
+    float result[1];
+    const attn_tensor out = attn_bhtd(result, 1, 1, 1, 1);
+    attn_params params = attn_params_default();
+    params.k_scale = params.v_scale = &scale;
+    params.executor = &executor;
+    attn_plan *plan;
+    assert_int_equal(attn_plan_create(&plan, &q, &k, &k, &out, &params), ATTN_OK);
+    const size_t size = attn_plan_workspace_size(plan);
+    void *workspace = malloc(size);
+    assert_non_null(workspace);
+    assert_int_equal(attn_plan_begin(plan, &q, &k, &k, &out, &params, workspace, size), ATTN_OK);
+    assert_int_equal(noted.calls, 0);
+    scales[MANY - 1] = NAN;
+    assert_int_equal(attn_plan_begin(plan, &q, &k, &k, &out, &params, workspace, size), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(noted.calls, 0);
+    assert_int_equal(attn_plan_run(plan, &q, &k, &k, &out, &params, workspace, size), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(noted.calls, 1);
+    attn_plan_destroy(plan);
+    free(workspace);
+
+    const attn_tensor x = attn_bhtd(rows, 1, 1, MANY, 1), decay = attn_bhtd(decays, 1, 1, MANY, 1);
+    attn_linear_attention_params linear = attn_linear_attention_params_default();
+    attn_linear_attention_plan *linear_plan;
+    static float sums[MANY];
+    const attn_tensor all = attn_bhtd(sums, 1, 1, MANY, 1);
+    linear.decay = &decay;
+    linear.executor = &executor;
+    noted.calls = 0;
+    assert_int_equal(attn_linear_attention_plan_create(&linear_plan, &x, &x, &x, &all, &linear), ATTN_OK);
+    const size_t needed = attn_linear_attention_plan_workspace_size(linear_plan);
+    workspace = malloc(needed);
+    assert_non_null(workspace);
+    decays[MANY - 1] = 1;
+#define LINEAR(what) attn_linear_attention_plan_##what(linear_plan, &x, &x, &x, &all, &linear, workspace, needed)
+    assert_int_equal(LINEAR(begin), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(noted.calls, 0);
+    assert_int_equal(LINEAR(run), ATTN_INVALID_ARGUMENT);
+    assert_int_equal(noted.calls, 1);
+    attn_linear_attention_plan_destroy(linear_plan);
+    free(workspace);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_order), cmocka_unit_test(test_pool),          cmocka_unit_test(test_of_process),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_call_in_share), cmocka_unit_test(test_several_callers),
-        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_any_order),  cmocka_unit_test(test_pool),          cmocka_unit_test(test_of_process),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_call_in_share), cmocka_unit_test(test_several_callers),
+        cmocka_unit_test(test_long_looks), cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
