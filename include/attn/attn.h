@@ -302,10 +302,11 @@ ATTN_API attn_status attn_plan_progress(const attn_plan *plan, const void *works
 
 /**
  * Begins a run whose shares the caller's threads run: checks what attn_plan_run()
- * checks, on the calling thread alone, and keeps the checked call in the workspace. The structs q, k, v, out
- * and params may go away when it returns. The data of the tensors, and the structs
- * and arrays that params points to, must stay valid and unchanged until the last
- * share has returned. On an error at most the workspace has been written.
+ * checks, on the calling thread alone, and keeps the checked call in the workspace.
+ * The structs q, k, v, out and params may go away when it returns. The data of the
+ * tensors, and the structs and arrays that params points to, must stay valid and
+ * unchanged until the last share has returned. On an error at most the workspace
+ * has been written.
  *
  *     attn_plan_begin(plan, q, k, v, out, params, workspace, size);
  *     for (phase = 0; phase < attn_plan_num_phases(plan); phase++) {
