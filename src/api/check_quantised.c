@@ -3,8 +3,8 @@
  * Checks of the scales of a quantised k and v. Their numbers are looked at
  * where keys are live: a scale that is NaN is more likely a slot that was never
  * filled than a value, and nothing has been written yet. In 4 bits they are a
- * fifth of the cache, which a single core reads no faster than all of them the whole
- * cache, so threads share them; if one may be wrong, all are looked at in order.
+ * fifth of the cache, so threads share them; if one may be wrong, all are looked
+ * at once more in their order, for the sentence.
  */
 #include "api/check_internal.h"
 

@@ -285,8 +285,7 @@ struct attn_score_kernels {
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
     /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words]. NULL: none. */
     void (*scores_free)(const struct attn_score_operands *x, int n, float *max);
-    /** scores_free() of one query q[words] and keys that follow each other: s[k->n], without a factor, and their
-     * maximum. NULL: none. */
+    /** scores_free() of one query q[words] and a run of keys: s[k->n] without a factor, and its maximum. NULL: none. */
     void (*scores_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
     /** The same of sums in the order of the channels, of any type, q being [words][lanes] as for scores(). */
     void (*ordered_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
