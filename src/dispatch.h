@@ -27,6 +27,7 @@ struct attn_demand {
     int gradients;    /**< a backward pass: of sets for pairs those that have sums over queries, */
     int64_t channels; /**< of so many channels of a row of K and one of V together */
     int pairs;        /**< v is bf16, and so are q and k if qk does not make them int8: pairs may be multiplied */
+    int int4;         /**< k and v are ATTN_I4, q is bf16, queries are few and sums free: the same, where a set can */
 };
 
 /**

@@ -37,11 +37,15 @@ static struct attn_kernels choose_kernels(const struct attn_problem *problem)
     const int qk_pairs =
         params->qk == ATTN_QK_INT8 || rounds || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16);
     const int pairs = (problem->v.dtype == ATTN_BF16 || rounds) && qk_pairs && !f32;
+    const int free = !params->ragged && attn_sums_are_free(problem, problem->q.shape[2]);
+    const int int4 = free && problem->k.dtype == ATTN_I4 && problem->v.dtype == ATTN_I4 &&
+                     (rounds || problem->q.dtype == ATTN_BF16) && !f32;
     const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa,
                                        .insists = problem->isa != 0,
                                        .qk = params->qk,
-                                       .free = !params->ragged && attn_sums_are_free(problem, problem->q.shape[2]),
-                                       .pairs = pairs};
+                                       .free = free,
+                                       .pairs = pairs,
+                                       .int4 = int4};
     struct attn_kernels kernels;
     attn_kernels_choose(&kernels, &demand);
     return kernels;

@@ -195,10 +195,24 @@ static inline int attn_turns_faster(attn_dtype dtype)
     return dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
 }
 
+/** Words of a row of Q for keys of ATTN_I4 in pairs: those of whole chunks of 128 channels, in the order of the numbers
+ * (kernels/int4_pairs.h). */
+static inline int64_t attn_int4_words(int64_t channels)
+{
+    return (channels + 127) / 128 * 64;
+}
+
+/** The channel of a chunk that element i of such a row belongs to: i is [number in its element][group][element]. */
+static inline int attn_int4_channel(int i)
+{
+    const int number = i / 32, group = i % 32 / 8, element = i % 8;
+    return group * ATTN_I4_GROUP + number % 2 * (ATTN_I4_GROUP / 2) + 2 * element + number / 2;
+}
+
 /** n rows of K or V that follow each other without a gap. */
 struct attn_row_run {
     const char *first;
-    attn_dtype dtype;   /**< of sets of pairs ATTN_BF16 */
+    attn_dtype dtype;   /**< of sets of pairs ATTN_BF16, or of some ATTN_I4 */
     const float *scale; /**< of quantised rows: what the numbers of the first are multiplied by */
     ptrdiff_t scale_stride;
     int n;
@@ -258,6 +272,8 @@ struct attn_score_kernels {
     int word_step;     /**< words of a row are a multiple of it; 0: any number */
     int row_step;      /**< scores are written for a multiple of it of keys; 0: for those that there are */
     int strip_vectors; /**< that scores() takes at most; 0: as many as a strip has */
+    int int4; /**< pairs: scores_free() and scores_of_one() take ATTN_I4 as it lies, and so does struct
+                   attn_value_kernels where sums are free; x->q is [rows][attn_int4_words()] then */
     int raw;  /**< scores leave their tile without the scale, unless the mask is a bias: factor brings it later */
     int int8; /**< struct attn_int8_memory, scale and start of the keys are wanted */
     int query_block; /**< queries of a task, when there are enough of them */
@@ -324,7 +340,8 @@ struct attn_few_values {
     struct attn_listed_rows v;
     int64_t dv;
     int rows, keys; /**< queries, the first lanes; keys that they see */
-    int free;       /**< scales of quantised rows may multiply their weights instead of their elements */
+    int free;       /**< scales of quantised rows may multiply their weights instead of their elements; of pairs where
+                         struct attn_kernels int4 is */
     float *o;       /**< [rows][dv] */
     enum attn_accumulate mode;
     const float *alpha; /**< [rows] */
@@ -550,6 +567,7 @@ struct attn_kernels {
     const char *score_isa; /**< of that whose scores they are: another one with int8 scores */
     attn_qk qk;            /**< how scores are multiplied */
     int strip;             /**< queries that a full strip covers: what its functions take at most */
+    int int4;              /**< K and V are ATTN_I4, queries are few and sums free: struct attn_score_kernels int4 */
     int fetches_ahead;     /**< struct attn_state_steps asks and next, as this processor has it (cpu/cpu.h) */
     int fetches_near;      /**< struct attn_listed_rows near, as this processor has it */
     const struct attn_vector_kernels *vectors;

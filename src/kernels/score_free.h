@@ -20,6 +20,7 @@
 #ifndef ATTN_SCORE_FREE_H
 #define ATTN_SCORE_FREE_H
 
+#include "kernels/int4_pairs.h"
 #include "kernels/score_few.h"
 
 #if VF_LEN == 1 || defined(ATTN_SCORE_PRODUCTS)
@@ -119,12 +120,11 @@ ATTN_INLINE vf free_scales(const struct attn_score_operands *x, const struct fre
     return vf_load(scales);
 }
 
-/** Scores of a group of keys, of which the first there are there. */
-ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_operands *x, const struct free_keys *keys,
-                            int there, vf *max)
+/** Sums of a group of keys: t[r] of query r, for x->rows of them. */
+ATTN_INLINE void free_sums(const attn_dtype dtype, const struct attn_score_operands *x, const struct free_keys *keys,
+                           vf *t)
 {
     free_parts parts;
-    vf t[VF_LEN];
     for (int i = 0; i < STREAM_KEYS; i++) {
         struct free_rows rows;
         ATTN_UNROLL
@@ -145,13 +145,8 @@ ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_oper
     }
     const int scaled = attn_is_quantised(dtype);
     const vf scale = scaled ? free_scales(x, keys) : vf_zero();
-    ATTN_UNROLL
-    for (int r = 0; r < FEW; r++) {
+    for (int r = 0; r < x->rows; r++) {
         vf lanes[VF_LEN];
-        if (r >= x->rows) {
-            t[r] = vf_zero();
-            continue;
-        }
         ATTN_UNROLL
         for (int u = 0; u < VF_LEN; u++)
             lanes[u] = vf_load(parts[r][u]);
@@ -159,9 +154,65 @@ ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_oper
         if (scaled)
             t[r] = vf_mul(t[r], scale);
     }
+}
+
+#ifdef VW_INT4
+/** The same of nr queries from r on, of ATTN_I4. */
+ATTN_INLINE void free_int4_rows(const int nr, const struct attn_score_operands *x, const struct free_keys *keys, int r,
+                                vf *t)
+{
+    const int64_t groups = attn_groups_of(VS_PACK * x->words), pitch = attn_int4_words(VS_PACK * x->words);
+    vf sums[STREAMS][4], of_query[4];
+    for (int s = 0; s < STREAMS; s++) {
+        struct int4_rows rows;
+        ATTN_UNROLL
+        for (int i = 0; i < STREAM_KEYS; i++) {
+            const int j = free_key(keys, s, i);
+            rows.at[i] = x->listed.at[j];
+            rows.scale[i] = x->listed.scale[j];
+            if (r == 0)
+                ask_for_rows(&x->listed, j, j + 1);
+        }
+        int4_products(nr, groups, &rows, x->q + r * pitch, pitch, sums[s]);
+    }
     ATTN_UNROLL
-    for (int r = FEW; r < VF_LEN; r++)
+    for (int i = 0; i < nr; i++) {
+        ATTN_UNROLL
+        for (int s = 0; s < STREAMS; s++)
+            of_query[s] = sums[s][i];
+        t[r + i] = vf_add_quarters(of_query);
+    }
+}
+
+/** free_sums() of ATTN_I4. */
+ATTN_INLINE void free_int4_sums(const struct attn_score_operands *x, const struct free_keys *keys, vf *t)
+{
+    int r = 0;
+    for (; r + 4 <= x->rows; r += 4)
+        free_int4_rows(4, x, keys, r, t);
+    if (r + 2 <= x->rows) {
+        free_int4_rows(2, x, keys, r, t);
+        r += 2;
+    }
+    if (r < x->rows)
+        free_int4_rows(1, x, keys, r, t);
+}
+#endif
+
+/** Scores of a group of keys, of which the first there are there. */
+ATTN_INLINE void free_group(const attn_dtype dtype, const struct attn_score_operands *x, const struct free_keys *keys,
+                            int there, vf *max)
+{
+    vf t[VF_LEN];
+    ATTN_UNROLL
+    for (int r = 0; r < VF_LEN; r++)
         t[r] = vf_zero();
+#ifdef VW_INT4
+    if (dtype == ATTN_I4)
+        free_int4_sums(x, keys, t);
+    else
+#endif
+        free_sums(dtype, x, keys, t);
     if (x->rows <= 4)
         vf_transpose_from4(t);
     else
@@ -210,6 +261,12 @@ static void score_free(const struct attn_score_operands *x, int n, float *max)
     else
         ATTN_BY_DTYPE(x->listed.dtype, score_free_body, x, n, max);
 #else
+#ifdef VW_INT4
+    if (x->listed.dtype == ATTN_I4) {
+        score_free_body(ATTN_I4, x, n, max);
+        return;
+    }
+#endif
     score_free_body(ATTN_F32, x, n, max); /* a word has the size of a float */
 #endif
 }

@@ -19,6 +19,7 @@
 #ifndef ATTN_SCORE_ONE_H
 #define ATTN_SCORE_ONE_H
 
+#include "kernels/int4_pairs.h"
 #include "kernels/score_few.h"
 #include "simd/words.h"
 
@@ -202,6 +203,16 @@ ATTN_INLINE void one_scores_of(const attn_dtype dtype, const int ordered, const 
     ATTN_ONE_BY_WIDTH(words, one_scores, dtype, ordered, k, q, s, max);
 }
 
+#ifdef VW_INT4
+/** A vector of words is a group. */
+ATTN_INLINE void one_int4_scores(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
+                                 float *s, float *max)
+{
+    (void)dtype;
+    int4_one_scores(nw, k, q, s, max);
+}
+#endif
+
 /** struct attn_score_kernels, scores_of_one. */
 static void scores_of_one(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
 {
@@ -211,6 +222,12 @@ static void scores_of_one(const struct attn_row_run *k, const float *q, int64_t 
     else
         ATTN_BY_DTYPE(k->dtype, one_scores_of, 0, k, q, words, s, max);
 #else
+#ifdef VW_INT4
+    if (k->dtype == ATTN_I4) {
+        ATTN_ONE_BY_WIDTH(words, one_int4_scores, ATTN_I4, k, q, s, max);
+        return;
+    }
+#endif
     one_scores_of(ATTN_F32, 0, k, q, words, s, max); /* a word has the size of a float */
 #endif
 }

@@ -13,8 +13,15 @@
 #include "kernels/score_one.h"
 #include "kernels/score_tile.h"
 
+#ifdef VW_INT4
+#define TAKES_INT4 1
+#else
+#define TAKES_INT4 0
+#endif
+
 static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .channels_per_word = VS_PACK,
+                                                        .int4 = TAKES_INT4,
                                                         .raw = RAW_SCORES,
                                                         .query_block = 288,
                                                         .pack_queries = pack_queries,

@@ -13,6 +13,7 @@
 #ifndef ATTN_VALUE_FEW_H
 #define ATTN_VALUE_FEW_H
 
+#include "kernels/int4_pairs.h"
 #include "kernels/narrow.h"
 #include "kernels/rows.h"
 #include "simd/words.h"
@@ -269,6 +270,12 @@ ATTN_INLINE void value_few_body(const attn_dtype dtype, const struct attn_few_va
 /** struct attn_value_kernels, values_of_few. */
 static void value_few(const struct attn_few_values *x)
 {
+#ifdef VW_INT4
+    if (x->v.dtype == ATTN_I4 && x->free) {
+        int4_values_of_few(x);
+        return;
+    }
+#endif
     ATTN_BY_STORED(x->v.dtype, value_few_body, x);
 }
 

@@ -11,6 +11,7 @@
 #ifndef ATTN_VALUE_ONE_H
 #define ATTN_VALUE_ONE_H
 
+#include "kernels/int4_pairs.h"
 #include "kernels/value_few.h"
 #include "simd/words.h"
 
@@ -140,6 +141,16 @@ ATTN_INLINE void one_values_of(const attn_dtype dtype, const int free, const str
     ATTN_ONE_BY_WIDTH(dv, one_values, dtype, free, v, p, mode, alpha, o);
 }
 
+#ifdef VW_INT4
+/** Two vectors are a group. */
+ATTN_INLINE void one_int4_values(const attn_dtype dtype, const int nw, const struct attn_row_run *v, const float *p,
+                                 enum attn_accumulate mode, float alpha, float *o)
+{
+    (void)dtype;
+    int4_one_values(nw / 2, v, p, mode, alpha, o);
+}
+#endif
+
 /** struct attn_value_kernels, values_of_one. */
 static void values_of_one(const struct attn_row_run *v, const float *p, int free, int64_t dv, enum attn_accumulate mode,
                           float alpha, float *o)
@@ -153,6 +164,12 @@ static void values_of_one(const struct attn_row_run *v, const float *p, int free
         ATTN_BY_STORED(v->dtype, one_values_of, 0, v, p, dv, mode, alpha, o);
 #else
     (void)free;
+#ifdef VW_INT4
+    if (v->dtype == ATTN_I4) {
+        ATTN_ONE_BY_WIDTH(dv, one_int4_values, ATTN_I4, v, p, mode, alpha, o);
+        return;
+    }
+#endif
     one_values_of(ATTN_BF16, 0, v, p, dv, mode, alpha, o);
 #endif
 }

@@ -82,8 +82,25 @@ float *attn_query_rows(const struct pass *pass, const struct strip *strip)
     return strip->q + pass->vectors->lanes * attn_channel_words(pass->scores, pass->work->dk);
 }
 
+/** The same in the order of the numbers of ATTN_I4. */
+static void turn_for_int4(const struct pass *pass, const struct strip *strip)
+{
+    const int64_t dk = pass->work->dk, pitch = 2 * attn_int4_words(dk), chunk = 4 * ATTN_I4_GROUP;
+    uint16_t *const rows = (uint16_t *)(void *)attn_query_rows(pass, strip);
+    const uint16_t *const from = (const uint16_t *)(const void *)strip->q;
+    for (int r = 0; r < strip->rows; r++)
+        for (int64_t i = 0; i < pitch; i++) {
+            const int64_t c = i - i % chunk + attn_int4_channel((int)(i % chunk));
+            rows[r * pitch + i] = c < dk ? from[2 * (c / 2 * strip->width + r) + c % 2] : 0;
+        }
+}
+
 void attn_turn_queries(const struct pass *pass, const struct strip *strip)
 {
+    if (pass->work->kernels->int4) {
+        turn_for_int4(pass, strip);
+        return;
+    }
     const int64_t words = attn_channel_words(pass->scores, pass->work->dk);
     float *const rows = attn_query_rows(pass, strip);
     assert(strip->nv == 1 && 2 * pass->vectors->lanes <= pass->work->kernels->strip);
@@ -110,7 +127,7 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
     if (pass->few && !work->weight_callback)
         list_next(&work->pages, &work->v, &work->pages.v_step, keys->first + lo, n, work->dv,
                   work->kernels->fetches_near, next, listed);
-    if (work->free_sums && !attn_turns_faster(listed->dtype)) {
+    if (attn_sums_across(work, listed->dtype)) {
         operands->q = attn_query_rows(pass, strip);
         pass->scores->scores_free(operands, n, max);
     } else {
@@ -129,7 +146,7 @@ void attn_few_values(const struct pass *pass, const struct key_block *keys, cons
                                   .dv = work->dv,
                                   .rows = strip->rows,
                                   .keys = n,
-                                  .free = work->free_sums,
+                                  .free = attn_frees_scales(work),
                                   .o = strip->o,
                                   .mode = mode,
                                   .alpha = alpha};

@@ -261,7 +261,8 @@ static void few_values(const struct pass *pass, struct key_block *keys, const st
     const struct attn_work *work = pass->work;
     const struct strip *strip = unit->strip;
     const int rows = strip->rows, width = strip->width;
-    if (unit->mask.kind == MASK_NONE || values_are_finite(pass, keys)) {
+    const int finite = pass->work->kernels->int4; /* numbers are, and scales, which weights of 0 multiply first */
+    if (unit->mask.kind == MASK_NONE || finite || values_are_finite(pass, keys)) {
         attn_few_values(pass, keys, unit, ends[0], mode, alpha);
         return;
     }

@@ -26,9 +26,9 @@ static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t
 }
 
 /** Whether there are kernels for the type of K or V, per_word elements of which are a word. */
-static int takes_type(attn_dtype dtype, int per_word)
+static int takes_type(const struct pass *pass, attn_dtype dtype, int per_word)
 {
-    return per_word == 1 || dtype == ATTN_BF16;
+    return per_word == 1 || dtype == ATTN_BF16 || pass->work->kernels->int4;
 }
 
 /**
@@ -51,8 +51,8 @@ int attn_is_one_query(const struct pass *pass)
         work->view.pattern_size || !scores->scores_of_one || !values->weights_of_one || !values->values_of_one ||
         !attn_few_take_rows(pass))
         return 0;
-    return gains(pass, work->k.dtype) && takes_type(work->k.dtype, scores->channels_per_word) &&
-           takes_type(work->v.dtype, values->keys_per_word) &&
+    return gains(pass, work->k.dtype) && takes_type(pass, work->k.dtype, scores->channels_per_word) &&
+           takes_type(pass, work->v.dtype, values->keys_per_word) &&
            is_run(pass, &work->k, work->dk, attn_channel_words(scores, work->dk)) &&
            is_run(pass, &work->v, work->dv, work->dv);
 }
@@ -68,7 +68,7 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
 {
     const struct attn_work *work = pass->work;
     struct strip *strip = &pass->strips[0];
-    const int free = work->free_sums && !attn_turns_faster(work->k.dtype);
+    const int free = attn_sums_across(work, work->k.dtype);
     const float *const q = free ? attn_query_rows(pass, strip) : strip->q;
     const float factor = strip->factor ? *strip->factor : 1.0f;
     const int64_t words = attn_channel_words(pass->scores, work->dk);
@@ -97,6 +97,6 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
     }
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run v = run_of(&work->v, &keys[b]);
-        pass->values->values_of_one(&v, s + b * block, work->free_sums, work->dv, mode[b], alpha[b], strip->o);
+        pass->values->values_of_one(&v, s + b * block, attn_frees_scales(work), work->dv, mode[b], alpha[b], strip->o);
     }
 }

@@ -266,6 +266,18 @@ void attn_pack_values(const struct pass *pass, struct key_block *keys, int numbe
 /** Whether the scores of few queries are made from K where it lies. */
 int attn_few_take_rows(const struct pass *pass);
 
+/** Whether scores of keys of a type add their lanes up, and so take the queries row by row. */
+static inline int attn_sums_across(const struct attn_work *work, attn_dtype dtype)
+{
+    return work->free_sums && (work->kernels->int4 || !attn_turns_faster(dtype));
+}
+
+/** Whether scales of V may multiply weights. */
+static inline int attn_frees_scales(const struct attn_work *work)
+{
+    return work->free_sums && (work->kernels->int4 || work->kernels->values->keys_per_word == 1);
+}
+
 /** Where a strip's queries lie row by row, as attn_turn_queries() leaves them. */
 float *attn_query_rows(const struct pass *pass, const struct strip *strip);
 

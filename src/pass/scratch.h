@@ -25,6 +25,7 @@ struct attn_scratch_shape {
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */
+    int int4;                       /**< of the kernels */
     int rotates, relative;          /**< rope, disentangled terms */
     int64_t piece_k, piece_v;       /**< bytes of rows in pages, brought together */
     int64_t piece_scales;           /**< and their scales */

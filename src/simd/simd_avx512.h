@@ -269,22 +269,31 @@ static inline void vf_transpose(vf a[VF_LEN])
     }
 }
 
+/** Lane i of a quarter: the four lanes of that quarter of a[i] added up, (l0 + l2) + (l1 + l3). */
+static inline vf vf_sum_quarters(const vf a[4])
+{
+    const __m512d x = _mm512_castps_pd(vf_add(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1])));
+    const __m512d y = _mm512_castps_pd(vf_add(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3])));
+    return vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+
+/** Lane i of quarter k: lanes i of the four quarters of a[k] added up likewise. */
+static inline vf vf_add_quarters(const vf a[4])
+{
+    const vf x = vf_add(_mm512_shuffle_f32x4(a[0], a[1], 0x44), _mm512_shuffle_f32x4(a[0], a[1], 0xee));
+    const vf y = vf_add(_mm512_shuffle_f32x4(a[2], a[3], 0x44), _mm512_shuffle_f32x4(a[2], a[3], 0xee));
+    return vf_add(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+}
+
 /**
  * Lane i: all lanes of a[i] added up, in one order. Of the four lanes of a quarter (l0 + l2) + (l1 + l3); of four
  * quarters likewise, of two their sum. a is overwritten.
  */
 static inline vf vf_sum_across(vf a[VF_LEN])
 {
-    for (int i = 0; i < 8; i++)
-        a[i] = vf_add(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-    for (int i = 0; i < 4; i++) { /* quarters of four vectors each */
-        const __m512d x = _mm512_castps_pd(a[2 * i]), y = _mm512_castps_pd(a[2 * i + 1]);
-        a[i] = vf_add(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
-    }
-    for (int i = 0; i < 2; i++)
-        a[i] = vf_add(_mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0x44),
-                      _mm512_shuffle_f32x4(a[2 * i], a[2 * i + 1], 0xee));
-    return vf_add(_mm512_shuffle_f32x4(a[0], a[1], 0x88), _mm512_shuffle_f32x4(a[0], a[1], 0xdd));
+    for (int i = 0; i < 4; i++)
+        a[i] = vf_sum_quarters(a + 4 * i);
+    return vf_add_quarters(a);
 }
 
 /** The largest of all lanes, none of which is NaN. */

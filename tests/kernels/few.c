@@ -34,9 +34,19 @@ struct drawn_keys {
     struct drawn_rows rows;
 };
 
+/** Whether pairs take ATTN_I4 as it lies, and this case has that. */
+static int draw_int4(const struct tile_case *c)
+{
+    return c->set->kernels->scores && c->set->kernels->scores->int4 && !c->shape.plain && rng_percent(c->rng, 40);
+}
+
 static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words, int free)
 {
     const int pack = c->set->score_pack;
+    if (free && pack == 2 && draw_int4(c)) {
+        const struct drawn_rows rows = draw_rows(c, ATTN_I4, c->shape.n, c->shape.d);
+        return (struct drawn_keys){rows.rows.data, rows.rows.stride, ATTN_I4, rows};
+    }
     if (pack == 1) {
         const attn_dtype any = draw_stored_type(c, c->shape.dtype);
         const struct drawn_rows rows = draw_rows(c, free && attn_turns_faster(any) ? ATTN_I8 : any, c->shape.n, words);
@@ -65,6 +75,17 @@ static struct attn_listed_rows list_rows(const struct tile_case *c, const char *
                                      .next_bytes = rng_range(c->rng, 0, 4 * c->shape.d)};
 }
 
+/** Queries row by row in the order of the numbers of ATTN_I4: zeros stand for channels that there are not. */
+static struct drawn_words draw_int4_queries(const struct tile_case *c, int rows, int64_t d)
+{
+    const struct drawn_words q = draw_words(c, 2, rows, attn_int4_words(d));
+    for (int r = 0; r < rows; r++)
+        for (int64_t i = 0; i < 2 * attn_int4_words(d); i++)
+            if (i / 128 * 128 + attn_int4_channel((int)(i % 128)) >= d)
+                memset((char *)(uintptr_t)q.at + r * q.stride + 2 * i, 0, 2);
+    return q;
+}
+
 /** What the scores of few queries are made of. */
 struct drawn_scores {
     int64_t words; /**< of a row */
@@ -81,7 +102,9 @@ static struct drawn_scores draw_scores(const struct tile_case *c, int rows, int 
     const int64_t words = (c->shape.d + pack - 1) / pack;
     const struct tile_case queries = {.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}};
     struct drawn_scores d = {.words = words, .mask = draw_mask(c), .k = draw_keys(c, words, by_row)};
-    d.q = by_row ? draw_words(&queries, pack, rows, words) : draw_words(&queries, pack, (int)words, width);
+    d.q = d.k.dtype == ATTN_I4 && by_row ? draw_int4_queries(&queries, rows, c->shape.d)
+          : by_row                       ? draw_words(&queries, pack, rows, words)
+                                         : draw_words(&queries, pack, (int)words, width);
     d.factor = operand_floats(c, width);
     d.max = operand_place(c, (size_t)width * 4);
     d.s = operand_place(c, (size_t)(n * width * 4));
@@ -162,6 +185,27 @@ static float free_sum(const struct tile_case *c, const struct drawn_scores *d, i
     return pack == 1 && attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j, 0) : raw;
 }
 
+/** The same of ATTN_I4 in pairs: four lanes of a group, its scale, and then the groups of all chunks of 128 channels. */
+static float free_int4_sum(const struct tile_case *c, const struct drawn_scores *d, int lane, int j)
+{
+    float quarters[4] = {0};
+    for (int64_t group = 0; group * 32 < c->shape.d; group++) {
+        const int64_t chunk = group / 4;
+        const char *const q = d->q.at + lane * d->q.stride + chunk * 256;
+        float x[4] = {0};
+        for (int t = 0; t < 4; t++)
+            for (int i = 0; i < 4; i++) { /* elements 2i, 2i + 1 of the group are a word */
+                const int64_t first = group * 32 + (t % 2 ? 16 : 0) + 4 * i + t / 2;
+                const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)dtype_i4_at(d->k.rows.pointers[j], first)),
+                                          dtype_narrow(ATTN_BF16, (double)dtype_i4_at(d->k.rows.pointers[j], first + 2))};
+                x[i] = dot_of(c->set, 2, pair, q + t * 64 + group % 4 * 16 + i * 4, x[i]);
+            }
+        const float sum = (x[0] + x[2]) + (x[1] + x[3]);
+        quarters[group % 4] = fma_of(c->set, sum, scale_of(&d->k.rows, j, group * 32), quarters[group % 4]);
+    }
+    return (quarters[0] + quarters[2]) + (quarters[1] + quarters[3]);
+}
+
 static void check_scores_free(const struct tile_case *any)
 {
     int rows;
@@ -172,7 +216,7 @@ static void check_scores_free(const struct tile_case *any)
     TIME_IF_WANTED(c, kernels->scores_free(&d.x, c->shape.n, d.max));
     kernels->scores_free(&d.x, c->shape.n, d.max);
     for (int lane = 0; lane < rows; lane++)
-        expect_scores(c, &d, lane, free_sum);
+        expect_scores(c, &d, lane, d.k.dtype == ATTN_I4 && c->set->score_pack == 2 ? free_int4_sum : free_sum);
 }
 
 static void check_weights_of_few(const struct tile_case *any)
@@ -209,6 +253,20 @@ static void check_weights_of_few(const struct tile_case *any)
         expect_float(c, "l", 0, r, l[r], sums[r] + total[r]);
 }
 
+/** Two numbers of ATTN_I4, the weights of which have been multiplied by their scales and rounded. */
+static float add_int4_pair(const struct tile_case *c, const struct attn_few_values *x, const struct drawn_rows *v, int u,
+                           int r, int64_t i, float sum)
+{
+    uint16_t p[2], number[2] = {0, 0}, weight[2] = {0, 0};
+    memcpy(p, &x->p[u * c->set->lanes + r], sizeof p);
+    for (int k = 0; k < 2 && 2 * u + k < x->keys; k++) {
+        const float product = dtype_widen(ATTN_BF16, p[k]) * scale_of(v, 2 * u + k, i);
+        number[k] = dtype_narrow(ATTN_BF16, (double)number_of(v, 2 * u + k, i));
+        weight[k] = dtype_narrow(ATTN_BF16, (double)(c->set->narrow_flushes ? flushed(product) : product));
+    }
+    return dot_of(c->set, 2, number, weight, sum);
+}
+
 static void check_values_of_few(const struct tile_case *any)
 {
     int rows;
@@ -228,6 +286,15 @@ static void check_values_of_few(const struct tile_case *any)
                                       .mode = draw_mode(c),
                                       .alpha = operand_floats(c, rows)};
     const int by_weight = x.free && pack == 1 && attn_is_quantised(v.rows.dtype) && v.rows.dtype != ATTN_I4;
+    const int in_pairs = x.free && v.rows.dtype == ATTN_I4 && c->set->kernels->scores && c->set->kernels->scores->int4;
+    if (in_pairs) { /* scales have been checked, and what stands for no key has no weight */
+        for (int j = 0; j < n; j++)
+            for (int64_t g = 0; g < attn_groups_of(d); g++)
+                if (!isfinite(x.v.scale[j][g]))
+                    ((float *)(uintptr_t)x.v.scale[j])[g] = 1.0f;
+        for (int r = 0; n % 2 && r < rows; r++)
+            memset((char *)(uintptr_t)&x.p[(words - 1) * width + r] + 2, 0, 2);
+    }
     TIME_IF_WANTED(c, kernels->values_of_few(&x));
     const float *before = operand_copy(x.o, (size_t)(rows * d) * 4);
     kernels->values_of_few(&x);
@@ -235,7 +302,9 @@ static void check_values_of_few(const struct tile_case *any)
         for (int64_t i = 0; i < d; i++) {
             const float at = before[r * d + i];
             float sum = x.mode == ACCUMULATE_FIRST ? 0 : x.mode == ACCUMULATE_ADD ? at : at * x.alpha[r];
-            for (int u = 0; u < words; u++) {
+            for (int u = 0; in_pairs && u < words; u++)
+                sum = add_int4_pair(c, &x, &v, u, r, i, sum);
+            for (int u = 0; !in_pairs && u < words; u++) {
                 const float element = by_weight ? number_of(&v, u, i) : element_of(&v, pack * u, i);
                 const float weight = by_weight ? x.p[u * width + r] * scale_of(&v, u, 0) : x.p[u * width + r];
                 const float next = pack == 2 && 2 * u + 1 < n ? element_of(&v, 2 * u + 1, i) : 0.0f;

@@ -31,12 +31,14 @@ struct drawn_run {
     struct attn_listed_rows listed;
 };
 
-/** Of any type, or if not any of those whose sums are free. */
-static struct drawn_run draw_run(const struct tile_case *c, int pack, int n, int64_t channels, int any)
+/** Of any type, or if not any of those whose sums are free; of pairs bf16 or, where sums are free, ATTN_I4. */
+static struct drawn_run draw_run(const struct tile_case *c, int pack, int n, int64_t channels, int any, int free)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
     const struct tile_case gapless = {.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}};
-    const attn_dtype dtype = pack == 2 ? ATTN_BF16 : types[rng_range(c->rng, 0, any ? 5 : 3)];
+    const struct attn_score_kernels *const scores = c->set->kernels->scores;
+    const int int4 = free && scores && scores->int4 && (c->shape.plain || rng_percent(c->rng, 40));
+    const attn_dtype dtype = pack != 2 ? types[rng_range(c->rng, 0, any ? 5 : 3)] : int4 ? ATTN_I4 : ATTN_BF16;
     const struct drawn_rows drawn = draw_rows(&gapless, dtype, n, channels);
     const char **const list = operand_place(c, (size_t)n * sizeof *list);
     const float **const scales = operand_place(c, (size_t)n * sizeof *scales);
@@ -55,9 +57,11 @@ static void check_scores(const struct tile_case *c, int ordered)
 {
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int pack = c->set->score_pack, n = draw_keys(c), width = c->set->lanes;
-    const int64_t words = draw_width(c);
-    struct drawn_run k = draw_run(c, pack, n, words * pack, ordered);
-    float *const q = operand_place(c, (size_t)words * 4), *const lanes = operand_place(c, (size_t)(words * width) * 4);
+    const int64_t words = draw_width(c), rounded = attn_int4_words(2 * words); /* of whole chunks, for ATTN_I4 */
+    struct drawn_run k = draw_run(c, pack, n, words * pack, ordered, !ordered);
+    float *const q = operand_place(c, (size_t)(k.run.dtype == ATTN_I4 ? rounded : words) * 4), *const lanes = operand_place(c, (size_t)(words * width) * 4);
+    for (int64_t w = 0; k.run.dtype == ATTN_I4 && pack == 2 && w < rounded; w++)
+        q[w] = 0.0f; /* where a chunk has no channels */
     for (int64_t w = 0; w < words; w++) {
         uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
                             dtype_narrow(ATTN_BF16, (double)draw_number(c))};
@@ -77,7 +81,7 @@ static void check_scores(const struct tile_case *c, int ordered)
     TIME_IF_WANTED(c, of_one(&k.run, own, words, s, &most));
     of_one(&k.run, own, words, s, &most);
     static const struct attn_tile_mask none = {.kind = MASK_NONE};
-    if (pack == 2)
+    if (pack == 2 && k.run.dtype == ATTN_BF16)
         k.listed.dtype = ATTN_F32; /* as words are called */
     const struct attn_score_operands x = {
         .q = own, .words = words, .rows = 1, .listed = k.listed, .mask = &none, .factor = factor, .s = tile};
@@ -134,7 +138,8 @@ static void check_values_of_one(const struct tile_case *c)
     const struct attn_value_kernels *kernels = c->set->kernels->values;
     const int pack = c->set->value_pack, n = draw_keys(c), width = c->set->lanes, words = (n + pack - 1) / pack;
     const int64_t dv = draw_width(c);
-    const struct drawn_run v = draw_run(c, pack, n, dv, 1);
+    const int free = (int)rng_range(c->rng, 0, 1);
+    const struct drawn_run v = draw_run(c, pack, n, dv, 1, free);
     float *const p = operand_place(c, (size_t)words * 4), *const tile = operand_floats(c, (int64_t)words * width);
     for (int u = 0; u < words; u++) {
         const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
@@ -147,7 +152,6 @@ static void check_values_of_one(const struct tile_case *c)
     float *const expected = operand_copy(o, (size_t)dv * 4);
     const enum attn_accumulate mode = draw_mode(c);
     const float alpha = draw_number(c);
-    const int free = (int)rng_range(c->rng, 0, 1);
     TIME_IF_WANTED(c, kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o));
     kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o);
     const struct attn_few_values x = {.p = tile,

@@ -44,6 +44,11 @@
     {                                                                                                                  \
         type, VECTOR                                                                                                   \
     }
+#define VECTORS_4(type)                                                                                                \
+    {type, VECTOR}, {type, VECTOR}, {type, VECTOR},                                                                    \
+    {                                                                                                                  \
+        type, VECTOR                                                                                                   \
+    }
 #define PLAIN(comparison, inputs, in_type, out_type, function)                                                         \
     OPERATION(.in = {VECTORS_##inputs(in_type)}, .out = {{out_type, VECTOR}}, .compare = comparison,                   \
               .reference = function)

@@ -48,7 +48,9 @@ enum feature {
     HAS_FEW_SCORES = 32768,  /**< and products with keys as lanes, */
     HAS_FEW_VALUES = 65536,  /**< with channels as lanes */
     HAS_GRADIENTS = 131072,  /**< sums over queries */
-    HAS_STATES = 262144      /**< linear attention */
+    HAS_STATES = 262144,     /**< linear attention */
+    HAS_QUARTERS = 524288,   /**< operations on the quarters of a vector */
+    HAS_INT4 = 1048576       /**< words of two bf16 out of ATTN_I4 (int4_*.h) */
 };
 
 struct kernel_set;
@@ -123,7 +125,7 @@ struct group {
 };
 
 extern const struct group group_vector_operations, group_word_operations, group_exp2, group_scores, group_values,
-    group_vectors, group_matrix, group_matrix_operations, group_weights_table, group_few, group_one, group_gradients,
+    group_int4_operations, group_vectors, group_matrix, group_matrix_operations, group_weights_table, group_few, group_one, group_gradients,
     group_stored, group_states, group_state_products, group_state_steps, group_state_columns;
 
 /** Counts a failure; the first few of a row print the sentence and the command that repeats the case (-1: none). */

@@ -142,6 +142,10 @@ RUN(vf_of_ints, PUT(vf_of_ints(UA)))
 RUN(vf_load_int8, PUT(vf_load_int8(c->in[0])))
 RUN(vf_sum_across, vf a[VF_LEN]; for (int i = 0; i < VF_LEN; i++) a[i] = vf_load((const float *)c->in[0] + i * VF_LEN);
     PUT(vf_sum_across(a)))
+#if VF_LEN == 16
+RUN(vf_sum_quarters, vf a[4]; for (int i = 0; i < 4; i++) a[i] = vf_load(c->in[i]); PUT(vf_sum_quarters(a)))
+RUN(vf_add_quarters, vf a[4]; for (int i = 0; i < 4; i++) a[i] = vf_load(c->in[i]); PUT(vf_add_quarters(a)))
+#endif
 RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
 RUN(vf_load_f8, PUT(vf_load_f8(c->in[0])))
 RUN(vf_load_int4, PUT(vf_load_int4(c->in[0], 0)); vf_store(c->out[1], vf_load_int4(c->in[0], 4)))
@@ -190,6 +194,25 @@ RUN(vw_first, vw_store(c->out[0], vw_first(vw_load(c->in[0]))))
 RUN(vw_second, vw_store(c->out[0], vw_second(vw_load(c->in[0]))))
 RUN(vw_ones, vw_store(c->out[0], vw_ones()))
 RUN(vw_negate, vw_store(c->out[0], vw_negate(vw_load(c->in[0]))))
+#ifdef VW_INT4
+static inline vf channels_at(const struct call *c, int i)
+{
+    return vf_load((const float *)c->in[0] + i * VF_LEN);
+}
+RUN(vw_int4, vw_store(c->out[0], vw_int4(vw_load(c->in[0]), 0)); vw_store(c->out[1], vw_int4(vw_load(c->in[0]), 3)))
+RUN(vw_zip_quarters, vw zipped[2]; vw_zip_quarters(vw_load(c->in[0]), vw_load(c->in[1]), zipped);
+    vw_store(c->out[0], zipped[0]); vw_store(c->out[1], zipped[1]))
+RUN(vf_load_quarters,
+    const float *const p[] = {c->in[0], c->in[1], c->in[2], c->in[3]};
+    PUT(vf_load_quarters(p, 4)); vf_store(c->out[1], vf_load_quarters(p, 3)))
+RUN(vf_turn_quarters, PUT(vf_turn_quarters(A)))
+RUN(vw_weigh_quarters, uint64_t p; vw pairs[2]; memcpy(&p, c->in[1], sizeof p); vw_weigh_quarters(A, p, pairs);
+    vw_store(c->out[0], pairs[0]); vw_store(c->out[1], pairs[1]))
+RUN(vf_to_int4, vf channels[8]; vf to[4][2]; for (int i = 0; i < 8; i++) channels[i] = channels_at(c, i); vf_to_int4(channels, to);
+    for (int i = 0; i < 16; i++) vf_store((float *)c->out[0] + i * VF_LEN, i < 8 ? to[i / 2][i % 2] : vf_zero()))
+RUN(vf_from_int4, vf channels[8]; vf from[4][2]; for (int i = 0; i < 8; i++) from[i / 2][i % 2] = channels_at(c, i); vf_from_int4(from, channels);
+    for (int i = 0; i < 16; i++) vf_store((float *)c->out[0] + i * VF_LEN, i < 8 ? channels[i] : vf_zero()))
+#endif
 #ifndef __AVX512VBMI__
 RUN(vf_exp2_bf16, PUT(vf_exp2_bf16(A)))
 #endif
@@ -348,6 +371,10 @@ static const struct set_operation operations[] = {
     ROW(vf_of_ints),
     ROW(vf_load_int8),
     ROW(vf_sum_across),
+#if VF_LEN == 16
+    ROW(vf_sum_quarters),
+    ROW(vf_add_quarters),
+#endif
     ROW(vf_max_across),
     ROW(vf_load_f8),
     ROW(vf_load_int4),
@@ -384,6 +411,15 @@ static const struct set_operation operations[] = {
     ROW(vw_second),
     ROW(vw_ones),
     ROW(vw_negate),
+#ifdef VW_INT4
+    ROW(vw_int4),
+    ROW(vw_zip_quarters),
+    ROW(vf_load_quarters),
+    ROW(vf_turn_quarters),
+    ROW(vw_weigh_quarters),
+    ROW(vf_to_int4),
+    ROW(vf_from_int4),
+#endif
 #ifndef __AVX512VBMI__
     ROW(vf_exp2_bf16),
 #endif
@@ -444,6 +480,11 @@ static const struct set_operation operations[] = {
 #else
 #define TABLE_FEATURE HAS_NO_TABLE
 #endif
+#ifdef VW_INT4
+#define INT4_FEATURE HAS_INT4
+#else
+#define INT4_FEATURE 0
+#endif
 
 #define EXP2(name, function)                                                                                           \
     static void name(float *dst, const float *src, int64_t n)                                                          \
@@ -483,7 +524,7 @@ const struct kernel_set TABLE_OF(SET) = {
     .extends = &JOINED_AS(attn_kernels_, SET_BASE),
     .features = (VF_PACK == 2 ? HAS_PAIRS : 0) | (VS_PACK == 4 ? HAS_INT8 : 0) | (VF_LEN > 4 ? HAS_FIRST_LANES : 0) |
                 MATRIX_FEATURE | TABLE_FEATURE | (VF_GROUP > 1 ? HAS_VALUE_GROUPS : 0) |
-                (VS_GROUP > 1 ? HAS_SCORE_GROUPS : 0),
+                (VS_GROUP > 1 ? HAS_SCORE_GROUPS : 0) | (VF_LEN == 16 ? HAS_QUARTERS : 0) | INT4_FEATURE,
     .lanes = VF_LEN,
     .strip_vectors = VF_STRIP,
     .value_pack = VF_PACK,

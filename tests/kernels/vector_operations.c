@@ -226,6 +226,30 @@ static void transpose_part(const struct call *c, int from, int to)
         out[j * c->set->lanes + i] = i < from && j < to ? in[i * c->set->lanes + j] : 0;
 }
 
+/** In quarter k of the result lane i: the four lanes of quarter k of vector i. */
+static void sum_quarters(const struct call *c)
+{
+    float *out = c->out[0];
+    for
+        LANES(i)
+        {
+            const float *x = (const float *)c->in[i % 4] + i / 4 * 4;
+            out[i] = (x[0] + x[2]) + (x[1] + x[3]);
+        }
+}
+
+/** In quarter k of the result lane i: lanes i of the four quarters of vector k. */
+static void add_quarters(const struct call *c)
+{
+    float *out = c->out[0];
+    for
+        LANES(i)
+        {
+            const float *x = (const float *)c->in[i / 4] + i % 4;
+            out[i] = (x[0] + x[8]) + (x[4] + x[12]);
+        }
+}
+
 /** Of rows of a block: quarters first, then these, in the order of the contract. */
 static void sum_across(const struct call *c)
 {
@@ -365,6 +389,8 @@ static const struct row rows[] = {
     {"vf_interleave", 0, OPERATION(.in = {VECTORS_2(F32)}, .out = {VECTORS_2(F32)}, .reference = interleave)},
     {"vf_sum_across", 0,
      OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, VECTOR}}, .compare = SAME_NUMBERS, .reference = sum_across)},
+    {"vf_sum_quarters", HAS_QUARTERS, PLAIN(SAME_NUMBERS, 4, F32, F32, sum_quarters)},
+    {"vf_add_quarters", HAS_QUARTERS, PLAIN(SAME_NUMBERS, 4, F32, F32, add_quarters)},
     {"vf_max_across", 0,
      OPERATION(.in = {{F32_NUMBER, VECTOR}}, .out = {{F32, ONE}}, .compare = SAME_VALUES, .reference = largest_lane)},
     {"vf_transpose", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose)},
