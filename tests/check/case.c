@@ -59,12 +59,15 @@ attn_dtype case_any_float(struct rng *rng)
     return (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
 }
 
-/** The types of a case. Sets that multiply pairs of bf16 get nothing else: what else there is runs other kernels. */
-static struct case_types draw_types(struct rng *rng, const char *isa)
+/** The types of a case. Sets that multiply pairs of bf16 get nothing else, or keys and values in 4 bits, which f32 stands
+ * for: what else there is runs other kernels. */
+static struct case_types draw_types(struct rng *rng, const char *isa, int backward)
 {
     const int pairs = test_isa_has_pairs(isa), kind = (int)rng_range(rng, 0, 99);
     const attn_dtype one = pairs ? ATTN_BF16 : kind < 50 ? ATTN_F32 : kind < 70 ? ATTN_BF16 : ATTN_F16;
     struct case_types types = {one, one, one, one, one};
+    if (pairs && !backward && kind >= 85)
+        types.k = types.v = ATTN_F32;
     if (!pairs && kind >= 90)
         types = (struct case_types){case_any_float(rng), case_any_float(rng), case_any_float(rng), case_any_float(rng),
                                     case_any_float(rng)};
@@ -284,12 +287,12 @@ void case_generate(struct test_case *c, uint64_t seed, uint64_t index, const cha
     struct rng for_types = rng_for_case(seed + 1, index), for_forms = rng_for_case(seed + 2, index);
     struct rng for_scores = rng_for_case(seed + 3, index), for_pages = rng_for_case(seed + 4, index);
     struct rng for_sums = rng_for_case(seed + 5, index), for_stored = rng_for_case(seed + 6, index);
-    const struct case_types types = draw_types(&for_types, isa);
+    const struct case_types types = draw_types(&for_types, isa, c->backward);
     for (int slot = 0; slot < SLOTS; slot++)
         guard_place(&c->guard[slot], 0, 1);
     c->params = attn_params_default();
     c->params.isa = isa;
-    if (rng_percent(&for_sums, 30))
+    if (rng_percent(&for_sums, types.q == ATTN_BF16 && types.k == ATTN_F32 ? 80 : 30))
         c->params.sums = ATTN_SUMS_FREE;
     c->short_mask = 0;
     c->callback = (struct case_callback){.kind = CALLBACK_NOTHING};

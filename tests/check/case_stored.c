@@ -9,6 +9,7 @@
  */
 #include "case_draw.h"
 #include "dtype.h"
+#include "test_isa.h"
 
 #include <math.h>
 #include <string.h>
@@ -71,8 +72,9 @@ static int repeats_rows(const attn_tensor *t)
 static void store(struct test_case *c, const attn_tensor *t, enum case_slot numbers, enum case_slot scales,
                   attn_tensor *small, attn_tensor *scale, struct rng *rng)
 {
-    *small = tensor_of_shape((attn_dtype)RNG_PICK(rng, ATTN_I8, ATTN_F8_E4M3, ATTN_I4, ATTN_I4), t->shape[0],
-                             t->shape[1], t->shape[2], t->shape[3]);
+    const attn_dtype any = (attn_dtype)RNG_PICK(rng, ATTN_I8, ATTN_F8_E4M3, ATTN_I4, ATTN_I4);
+    *small = tensor_of_shape(test_isa_has_pairs(c->params.isa) ? ATTN_I4 : any, t->shape[0], t->shape[1], t->shape[2],
+                             t->shape[3]);
     const int i4 = small->dtype == ATTN_I4;
     const float usual = small->dtype == ATTN_I8 ? 1 / 64.0f : i4 ? 0.25f : 1 / 128.0f;
     place_numbers(c, numbers, small, rng);
@@ -102,9 +104,12 @@ static int may_be_stored(const struct test_case *c, const attn_tensor *t)
 void case_draw_stored(struct test_case *c, struct rng *rng)
 {
     c->stored = 0;
-    if (c->called.params.block_table || c->values != VALUES_NORMAL || !rng_percent(rng, 25))
+    const int pairs = test_isa_has_pairs(c->params.isa); /* both or none */
+    if (c->called.params.block_table || c->values != VALUES_NORMAL || !(pairs || rng_percent(rng, 25)))
         return;
-    const int which = (int)rng_range(rng, 1, 3);
+    if (pairs && !(may_be_stored(c, &c->k) && may_be_stored(c, &c->v)))
+        return;
+    const int which = pairs ? 3 : (int)rng_range(rng, 1, 3);
     if (which & 1 && may_be_stored(c, &c->k)) {
         store(c, &c->k, SLOT_K_NUMBERS, SLOT_K_SCALE, &c->called.k, &c->called.k_scale, rng);
         c->called.params.k_scale = &c->called.k_scale;

@@ -179,13 +179,13 @@ static int totals_trustworthy(const struct totals *totals)
         return 1;
     const int64_t few = totals->runs / 100;
     int covered = totals->short_masks >= few && totals->paged >= 10 * few && totals->long_rows >= few / 3 &&
-                  (totals->pairs || totals->stored >= few) && forms_covered(totals, few);
+                  totals->stored >= few && forms_covered(totals, few);
     for (int i = 0; i < 4; i++)
         covered = covered && totals->masks[i] >= few;
     for (int i = 0; i < 3; i++)
         covered = covered && totals->out[i] >= few;
     for (int i = 0; i < TYPES_KINDS; i++)
-        covered = covered && totals->types[i] >= (totals->pairs ? (i == ATTN_BF16 ? totals->runs : 0) : few);
+        covered = covered && totals->types[i] >= (totals->pairs ? (i == ATTN_BF16 ? totals->runs / 2 : 0) : few);
     for (int i = 0; i < VALUES_KINDS; i++)
         covered = covered && totals->seen[i] >= few;
     for (int i = 0; i < ENTRIES; i++)

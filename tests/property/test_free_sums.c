@@ -57,16 +57,29 @@ static void quantise(const attn_tensor *x, attn_dtype dtype, attn_tensor *number
 
 static const attn_dtype quantised_types[] = {ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
 
-/** A problem whose sums the set frees, and that is worth some threads; k may be quantised, with
- * that scale. */
-static void draw(struct rng *rng, const char *isa, struct problem *p, attn_tensor *scale)
+/** Scales of k, and of v if that is quantised, too. */
+struct scales {
+    attn_tensor k, v;
+};
+
+/** Gives a tensor a quantised type in the place of its own. */
+static void narrow(attn_tensor *t, attn_dtype dtype, attn_tensor *scale)
+{
+    const attn_tensor wide = *t;
+    quantise(&wide, dtype, t, scale);
+    free(wide.data);
+}
+
+/** A problem whose sums the set frees, and that is worth some threads; k may be quantised, and of pairs both k and v in 4
+ * bits. */
+static void draw(struct rng *rng, const char *isa, struct problem *p, struct scales *scales)
 {
     const int most = few_of(isa) ? few_of(isa) : 4;
     const int64_t group = rng_range(rng, 1, most), tq = rng_range(rng, 1, most / group);
     const int64_t batch = rng_range(rng, 1, 3), kv_heads = rng_range(rng, 1, 3), tk = rng_range(rng, 1, 1500);
-    const int64_t dk = RNG_PICK(rng, 1, 16, 31, 64, 100, 128), dv = rng_range(rng, 1, 70);
+    const int64_t dk = RNG_PICK(rng, 1, 16, 31, 64, 100, 128, 200), dv = rng_range(rng, 1, 150);
     memset(p, 0, sizeof *p);
-    memset(scale, 0, sizeof *scale);
+    memset(scales, 0, sizeof *scales);
     random_floats(rng, &p->q, draw_type(rng, isa), batch, kv_heads * group, tq, dk);
     random_floats(rng, &p->k, draw_type(rng, isa), batch, kv_heads, tk, dk);
     random_floats(rng, &p->v, draw_type(rng, isa), batch, kv_heads, tk, dv);
@@ -81,26 +94,30 @@ static void draw(struct rng *rng, const char *isa, struct problem *p, attn_tenso
         p->kv_start[b] = rng_range(rng, 0, p->kv_len[b]);
     }
     problem_bind(p, rng_percent(rng, 50), rng_percent(rng, 50), 0);
-    if (test_isa_has_pairs(isa) || rng_percent(rng, 60))
+    if (rng_percent(rng, 60))
         return;
-    const attn_tensor wide = p->k;
-    quantise(&wide, quantised_types[rng_range(rng, 0, 2)], &p->k, scale);
-    p->params.k_scale = scale;
-    free(wide.data);
+    const int pairs = test_isa_has_pairs(isa);
+    narrow(&p->k, pairs ? ATTN_I4 : quantised_types[rng_range(rng, 0, 2)], &scales->k);
+    p->params.k_scale = &scales->k;
+    if (!pairs)
+        return;
+    narrow(&p->v, ATTN_I4, &scales->v);
+    p->params.v_scale = &scales->v;
 }
 
-static void drop(struct problem *p, attn_tensor *scale)
+static void drop(struct problem *p, struct scales *scales)
 {
     problem_free(p);
-    free(scale->data);
+    free(scales->k.data);
+    free(scales->v.data);
 }
 
 static int threads(struct rng *rng, const char *isa)
 {
     static const int counts[] = {1, 2, 3, 7};
     struct problem p;
-    attn_tensor k_scale;
-    draw(rng, isa, &p, &k_scale);
+    struct scales scales;
+    draw(rng, isa, &p, &scales);
     struct result expected = problem_run(&p);
     int holds = 1;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -110,7 +127,7 @@ static int threads(struct rng *rng, const char *isa)
         result_free(&r);
     }
     result_free(&expected);
-    drop(&p, &k_scale);
+    drop(&p, &scales);
     return holds;
 }
 
@@ -130,8 +147,8 @@ static attn_tensor part_of(const attn_tensor *t, int64_t b, int64_t h, int64_t f
 static int alone(struct rng *rng, const char *isa)
 {
     struct problem p;
-    attn_tensor k_scale;
-    draw(rng, isa, &p, &k_scale);
+    struct scales scales;
+    draw(rng, isa, &p, &scales);
     struct result whole = problem_run(&p);
     const int64_t b = rng_range(rng, 0, p.q.shape[0] - 1), head = rng_range(rng, 0, p.k.shape[1] - 1);
     const int64_t group = p.q.shape[1] / p.k.shape[1];
@@ -139,15 +156,19 @@ static int alone(struct rng *rng, const char *isa)
     const int64_t end = p.params.kv_len ? p.kv_len[b] : p.k.shape[2];
     struct problem part = p;
     problem_bind(&part, 0, 0, 0);
-    attn_tensor scale;
+    attn_tensor k_scale, v_scale;
     int holds = 1;
     if (begin < end) {
         part.q = part_of(&p.q, b, head * group, 0, group, p.q.shape[2]);
         part.k = part_of(&p.k, b, head, begin, 1, end - begin);
         part.v = part_of(&p.v, b, head, begin, 1, end - begin);
         if (p.params.k_scale) {
-            scale = part_of(&k_scale, b, head, begin, 1, end - begin);
-            part.params.k_scale = &scale;
+            k_scale = part_of(&scales.k, b, head, begin, 1, end - begin);
+            part.params.k_scale = &k_scale;
+        }
+        if (p.params.v_scale) {
+            v_scale = part_of(&scales.v, b, head, begin, 1, end - begin);
+            part.params.v_scale = &v_scale;
         }
         struct result r = problem_run(&part);
         for (int64_t h = 0; h < group; h++)
@@ -161,41 +182,51 @@ static int alone(struct rng *rng, const char *isa)
         result_free(&r);
     }
     result_free(&whole);
-    drop(&p, &k_scale);
+    drop(&p, &scales);
     return holds;
 }
 
-/** Within rounding of ordered sums; k is f32 to the oracle where it is quantised. */
+/** The elements of a quantised tensor. */
+static attn_tensor widened(const attn_tensor *t, const attn_tensor *scale)
+{
+    const int64_t d = t->shape[3], groups = scale->shape[3], n = problem_count(t);
+    const attn_tensor wide =
+        attn_bhtd(must_allocate(n, sizeof(float)), t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *row = (const uint8_t *)t->data + i / d * (int64_t)attn_row_size(t->dtype, d);
+        const float number = t->dtype == ATTN_I4   ? dtype_i4_at(row, i % d)
+                             : t->dtype == ATTN_I8 ? (float)(int8_t)row[i % d]
+                                                   : dtype_of_f8(row[i % d]);
+        ((float *)wide.data)[i] = number * ((const float *)scale->data)[i / d * groups + (groups > 1 ? i % d / 32 : 0)];
+    }
+    return wide;
+}
+
+/** Within rounding of ordered sums; what is quantised is f32 to the oracle. */
 static int close_to_ordered(struct rng *rng, const char *isa)
 {
     struct problem p, wide;
-    attn_tensor k_scale;
-    draw(rng, isa, &p, &k_scale);
+    struct scales scales;
+    draw(rng, isa, &p, &scales);
     struct result r = problem_run(&p);
     wide = p;
     problem_bind(&wide, p.params.kv_len != NULL, p.params.kv_start != NULL, 0);
-    if (p.params.k_scale) {
-        wide.k = attn_bhtd(must_allocate(problem_count(&p.k), sizeof(float)), p.k.shape[0], p.k.shape[1], p.k.shape[2],
-                           p.k.shape[3]);
-        const int64_t d = p.k.shape[3], groups = k_scale.shape[3];
-        for (int64_t i = 0; i < problem_count(&p.k); i++) {
-            const uint8_t *row = (const uint8_t *)p.k.data + i / d * (int64_t)attn_row_size(p.k.dtype, d);
-            const float number = p.k.dtype == ATTN_I4   ? dtype_i4_at(row, i % d)
-                                 : p.k.dtype == ATTN_I8 ? (float)(int8_t)row[i % d]
-                                                        : dtype_of_f8(row[i % d]);
-            ((float *)wide.k.data)[i] =
-                number * ((const float *)k_scale.data)[i / d * groups + (groups > 1 ? i % d / 32 : 0)];
-        }
-        wide.params.k_scale = NULL;
-    }
+    if (p.params.k_scale)
+        wide.k = widened(&p.k, &scales.k);
+    if (p.params.v_scale)
+        wide.v = widened(&p.v, &scales.v);
+    wide.params.k_scale = wide.params.v_scale = NULL;
     wide.params.sums = ATTN_SUMS_ORDERED;
     struct result expected = problem_run(&wide);
+    wide.params.sums = p.params.sums;
     const int holds = close_results(&wide, &expected, &r, 0);
     result_free(&expected);
     result_free(&r);
     if (p.params.k_scale)
         free(wide.k.data);
-    drop(&p, &k_scale);
+    if (p.params.v_scale)
+        free(wide.v.data);
+    drop(&p, &scales);
     return holds;
 }
 
@@ -261,7 +292,7 @@ static int side_by_side(struct rng *rng, const char *isa)
     const int64_t batch = rng_range(rng, 1, 2), heads = rng_range(rng, 1, 2);
     const int64_t tk = rng_percent(rng, 30) ? rng_range(rng, 4000, 9000) : rng_range(rng, 1, 1500);
     const int64_t dk = RNG_PICK(rng, 16, 32, 64, 128, 256, 80), dv = rng_percent(rng, 70) ? dk : 64;
-    const int quantised = !test_isa_has_pairs(isa) && rng_percent(rng, 50);
+    const int quantised = rng_percent(rng, 50), pairs = test_isa_has_pairs(isa);
     attn_tensor q, k, v, narrow_k = {0}, narrow_v = {0}, k_scale = {0}, v_scale = {0}, out[2], lse[2];
     float outs[2][4 * 256], lses[2][4];
     int64_t kv_len[2], kv_start[2];
@@ -281,11 +312,11 @@ static int side_by_side(struct rng *rng, const char *isa)
     params.kv_len = rng_percent(rng, 50) ? kv_len : NULL;
     params.kv_start = params.kv_len && rng_percent(rng, 50) ? kv_start : NULL;
     if (quantised) {
-        quantise(&k, quantised_types[rng_range(rng, 0, 2)], &narrow_k, &k_scale);
-        quantise(&v, quantised_types[rng_range(rng, 0, 2)], &narrow_v, &v_scale);
+        quantise(&k, pairs ? ATTN_I4 : quantised_types[rng_range(rng, 0, 2)], &narrow_k, &k_scale);
+        quantise(&v, pairs ? ATTN_I4 : quantised_types[rng_range(rng, 0, 2)], &narrow_v, &v_scale);
         params.k_scale = &k_scale;
         params.v_scale = &v_scale;
-        for (int i = 0; i < 2 && rng_percent(rng, 10); i++) /* NaN, of E4M3 */
+        for (int i = 0; !pairs && i < 2 && rng_percent(rng, 10); i++) /* NaN, of E4M3 */
             ((uint8_t *)narrow_k.data)[rng_range(rng, 0, bytes_of(narrow_k.dtype, tk * narrow_k.stride[2]) - 1)] = 0x7f;
     }
     const attn_tensor near = quantised ? narrow_k : k, near_v = quantised ? narrow_v : v;
