@@ -13,6 +13,7 @@
 struct attn_call {
     struct attn_problem problem;
     struct attn_geometry geometry;
+    size_t held_size; /**< attn_held_size(): with CHECK_ALL scales are looked at while they are used, if it is not 0 */
 };
 
 /**

@@ -16,12 +16,16 @@ enum check_depth {
     CHECK_SCALES = 4,  /**< the scales of live keys as well, unless the library has made them itself */
     CHECK_ALONE = CHECK_ARRAYS | CHECK_TENSORS | CHECK_SCALES, /**< all, by the calling thread: attn_plan_begin() */
     CHECK_ON_THREADS = 8,                                      /**< threads share what takes one of them long */
-    CHECK_ALL = CHECK_ALONE | CHECK_ON_THREADS
+    CHECK_ALL = CHECK_ALONE | CHECK_ON_THREADS,
+    CHECK_BUT_SCALES = CHECK_ARRAYS | CHECK_TENSORS | CHECK_ON_THREADS /**< those are looked at later */
 };
 
 /** Checks a request and fills problem, or returns the status of the first thing that is wrong. */
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
+
+/** One of these checks: k_scale, v_scale. Copies them. By itself of a problem that was checked without CHECK_SCALES. */
+attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth);
 
 /** sizeof a struct in the first version that had it, by the last field that it had then. */
 #define ATTN_FIRST_SIZE(type, last)                                                                                    \

@@ -14,8 +14,6 @@
 attn_status attn_check_pages(struct attn_problem *problem);
 /** ragged, query_offset, kv_len, kv_start, prefix_len; sets num_sequences. */
 attn_status attn_check_sequences(struct attn_problem *problem, enum check_depth depth);
-/** k_scale, v_scale. Copies them. */
-attn_status attn_check_quantised(struct attn_problem *problem, enum check_depth depth);
 /** head_scale to callback, dropout and weight_callback: what changes numbers. Needs scale. Copies the tensors. */
 attn_status attn_check_scores(struct attn_problem *problem, enum check_depth depth);
 /** window, block_mask, segments, tree, mask. Copies the mask. */

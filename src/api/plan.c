@@ -13,6 +13,7 @@
 #include "api/error.h"
 #include "api/execute.h"
 #include "api/executor.h"
+#include "api/held.h"
 #include "dispatch.h"
 #include "driver/threads.h"
 
@@ -58,21 +59,37 @@ static void cut(struct attn_call *call, int threads)
 {
     const struct attn_kernels kernels = choose_kernels(&call->problem);
     call->geometry = attn_geometry_of(&call->problem, &kernels, threads);
+    call->held_size = attn_held_size(&call->problem, &call->geometry);
+}
+
+/** Without the look at scales, if it can wait until the geometry says whether it has to wait for the run (held.c). */
+static enum check_depth before_cut(const attn_tensor *k, const attn_tensor *v, enum check_depth depth)
+{
+    const int waits = k && k->dtype == ATTN_I4 && v && v->dtype == ATTN_I4 && depth == CHECK_ALL;
+    return waits ? CHECK_BUT_SCALES : depth;
+}
+
+/** What was left out before, unless it waits for the run. */
+static attn_status check_rest(struct attn_problem *problem, size_t held_size, enum check_depth depth,
+                              enum check_depth done)
+{
+    return done == depth || held_size > 0 ? ATTN_OK : attn_check_quantised(problem, depth);
 }
 
 attn_status attn_call_make(struct attn_call *call, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                            const attn_tensor *out, const attn_params *params, enum check_depth depth)
 {
-    CHECK(attn_check(&call->problem, q, k, v, out, params, depth));
+    const enum check_depth first = before_cut(k, v, depth);
+    CHECK(attn_check(&call->problem, q, k, v, out, params, first));
     const attn_params *p = &call->problem.params;
     cut(call, attn_threads_now(p->executor, p->num_threads));
     call->geometry.threads = call->geometry.parallel;
-    return ATTN_OK;
+    return check_rest(&call->problem, call->held_size, depth, first);
 }
 
 size_t attn_call_size(const struct attn_call *call)
 {
-    return attn_run_size(&call->geometry, call->geometry.threads);
+    return attn_run_size(&call->geometry, call->geometry.threads) + call->held_size;
 }
 
 /** Fewer queries in a block, as many threads would have them, take less scratch, and keys that are not split less of
@@ -116,11 +133,22 @@ static int fit(const struct attn_call *call, size_t size, struct attn_geometry *
     return 1;
 }
 
+/** Runs a call whose results wait until all scales have been looked at. */
+static attn_status run_held(const struct attn_call *call, void *workspace)
+{
+    struct attn_problem problem = call->problem;
+    struct attn_held held;
+    attn_execute(attn_held_begin(&held, &problem, &call->geometry, workspace));
+    return attn_held_end(&held, &problem, &call->geometry);
+}
+
 attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t size)
 {
     struct attn_geometry geometry;
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", attn_call_size(call));
+    if (size >= attn_call_size(call) && call->held_size > 0)
+        return run_held(call, workspace);
     if (size >= attn_call_size(call)) {
         attn_execute(attn_run_begin(workspace, &call->problem, &call->geometry));
         return ATTN_OK;
@@ -128,6 +156,10 @@ attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t 
     if (!fit(call, size, &geometry))
         return attn_fail(ATTN_WORKSPACE_TOO_SMALL, "workspace_size is %zu; expected at least %zu", size,
                          attn_call_least_size(call));
+    if (call->held_size > 0) {
+        struct attn_problem problem = call->problem;
+        CHECK(attn_check_quantised(&problem, CHECK_ALL));
+    }
     attn_execute(attn_run_begin(workspace, &call->problem, &geometry));
     return ATTN_OK;
 }
@@ -274,20 +306,24 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
     return 0;
 }
 
-/** Fills problem, which the run goes on looking at. */
+/** Fills problem, which the run goes on looking at. held: where its results may wait for a look at scales; NULL: that is
+ * done first. */
 static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                          const attn_tensor *out, const attn_params *params, void *workspace, size_t size,
-                         enum check_depth depth, struct attn_problem *problem)
+                         enum check_depth depth, struct attn_problem *problem, struct attn_held *held)
 {
     CHECK(attn_check_plan(plan, "attn_plan"));
     const size_t needed = attn_plan_workspace_size(plan);
     const struct attn_problem *was = &plan->call.problem;
     if (!attn_is_repeat(problem, was, &plan->planned, q, k, v, out, params)) {
-        CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : depth));
+        const enum check_depth first = held ? CHECK_BUT_SCALES : depth;
+        CHECK(attn_check(problem, q, k, v, out, params, plan->keeps ? CHECK_TENSORS : first));
         CHECK(attn_check_planned(problem, was, &plan->planned));
     }
     CHECK(attn_check_plan_workspace(workspace, size, needed));
-    struct attn_run *run = attn_run_begin(workspace, problem, &plan->call.geometry);
+    const struct attn_geometry *geometry = &plan->call.geometry;
+    struct attn_run *run = held ? attn_held_begin(held, problem, geometry, workspace)
+                                : attn_run_begin(workspace, problem, geometry);
     run->owner = plan;
     if (plan->labels)
         run->labels = plan->labels;
@@ -298,7 +334,7 @@ attn_status attn_plan_begin(const attn_plan *plan, const attn_tensor *q, const a
                             const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
 {
     struct attn_problem problem;
-    CHECK(begin(plan, q, k, v, out, params, workspace, size, CHECK_ALONE, &problem));
+    CHECK(begin(plan, q, k, v, out, params, workspace, size, CHECK_ALONE, &problem, NULL));
     attn_run_keep(attn_run_in(workspace));
     return ATTN_OK;
 }
@@ -307,11 +343,12 @@ attn_status attn_plan_run(const attn_plan *plan, const attn_tensor *q, const att
                           const attn_tensor *out, const attn_params *params, void *workspace, size_t size)
 {
     struct attn_problem problem;
-    CHECK(begin(plan, q, k, v, out, params, workspace, size, CHECK_ALL, &problem));
+    struct attn_held results, *const held = plan && plan->call.held_size > 0 && !plan->keeps ? &results : NULL;
+    CHECK(begin(plan, q, k, v, out, params, workspace, size, CHECK_ALL, &problem, held));
     struct attn_run *run = attn_run_in(workspace);
     attn_execute(run);
     run->owner = NULL; /* the problem ends here */
-    return ATTN_OK;
+    return held ? attn_held_end(held, &problem, &plan->call.geometry) : ATTN_OK;
 }
 
 attn_status attn_plan_run_share(const attn_plan *plan, void *workspace, int phase, int ith, int nth)

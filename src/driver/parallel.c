@@ -41,6 +41,7 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     run->partials = shared + geometry->labels_size; /* there are no sharers where keys are split */
     run->scratch = shared + attn_aligned(geometry->shared_size);
     run->owner = NULL;
+    run->looks = NULL;
     for (int phase = 0; phase < geometry->num_phases; phase++)
         atomic_store_explicit(&run->next[phase].task, 0, memory_order_relaxed); /* somebody may look at it */
     return run;

@@ -379,6 +379,7 @@ int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t
         .free_sums = attn_frees_sums(problem, &geometry->kernels, sequence.queries),
         .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
         .group = geometry->group,
+        .looks = run->looks,
         .gathers = geometry->gathers && rows.heads == 1,
         .shape = &geometry->scratch,
         .scratch = scratch,

@@ -67,6 +67,25 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
     others->next_bytes = (ptrdiff_t)attn_row_bytes(rows->dtype, width);
 }
 
+void attn_look_at_scales(const struct pass *pass, const struct attn_rows *rows, const struct attn_page_step *step,
+                         int64_t first, int n, int64_t width)
+{
+    if (!pass->looks)
+        return;
+    const int64_t scales = attn_row_scales(rows->dtype, width);
+    for (int at = 0; at < n;) {
+        const struct attn_piece piece = attn_piece_at(&pass->work->pages, rows, step, first + at, n - at);
+        const char *const numbers = (const char *)piece.rows.scale;
+        const int side_by_side = piece.rows.scale_stride == scales;
+        const struct attn_value_kernels *const floats = pass->work->kernels->plain;
+        if (!floats->finite(numbers, piece.rows.scale_stride * ATTN_WORD, side_by_side ? 1 : piece.n,
+                            side_by_side ? piece.n * scales : scales))
+            pass->looks->wrong = 1;
+        at += piece.n;
+    }
+    pass->looks->rows += n;
+}
+
 int attn_few_take_rows(const struct pass *pass)
 {
     const struct attn_work *work = pass->work;
@@ -118,10 +137,12 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
     struct row_list list;
     const char *next[ATTN_KEY_BLOCK];
     struct attn_listed_rows *const listed = &operands->listed;
-    if (keys->k)
+    if (keys->k) {
         list_rows(&in_words, &words, NULL, 0, n, &list);
-    else
+    } else {
+        attn_look_at_scales(pass, &work->k, &work->pages.k_step, keys->first + lo, n, work->dk);
         list_rows(&work->pages, &work->k, &work->pages.k_step, keys->first + lo, n, &list);
+    }
     *listed =
         (struct attn_listed_rows){.at = list.at, .scale = list.scale, .dtype = keys->k ? ATTN_F32 : work->k.dtype};
     if (pass->few && !work->weight_callback)
@@ -150,6 +171,7 @@ void attn_few_values(const struct pass *pass, const struct key_block *keys, cons
                                   .o = strip->o,
                                   .mode = mode,
                                   .alpha = alpha};
+    attn_look_at_scales(pass, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, work->dv);
     list_rows(&work->pages, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, &list);
     few.v = (struct attn_listed_rows){.at = list.at, .scale = list.scale, .dtype = work->v.dtype};
     int64_t next = keys->first + pass->scratch.key_block, end;

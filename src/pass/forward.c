@@ -118,6 +118,7 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     pass->scores = kernels->scores;
     pass->values = kernels->values;
     pass->called = NULL;
+    pass->looks = NULL;
     pass->run_step = kernels->values->key_step ? kernels->values->key_step : ATTN_RUN_STEP;
     pass->num_strips = attn_num_strips(kernels->strip, kernels->vectors->lanes, work->group, work->num_queries);
     assert(pass->num_strips <= ATTN_MAX_STRIPS);
@@ -535,7 +536,9 @@ static void run_splits(struct pass *pass)
 void attn_forward_pass(const struct attn_work *work)
 {
     struct pass pass;
+    struct scale_looks looks = {0, 0};
     attn_begin_pass(&pass, work);
+    pass.looks = work->looks ? &looks : NULL;
     attn_enter(work->kernels);
     if (pass.scores->survey)
         pass.scores->survey(&work->k, work->known_keys, work->dk, &pass.scratch.int8);
@@ -543,4 +546,9 @@ void attn_forward_pass(const struct attn_work *work)
     if (!work->parts && !leaves_sums(work))
         attn_finish_strips(&pass);
     attn_leave(work->kernels);
+    if (!work->looks)
+        return;
+    atomic_fetch_add_explicit(&work->looks->rows, looks.rows, memory_order_relaxed);
+    if (looks.wrong)
+        atomic_store_explicit(&work->looks->wrong, 1, memory_order_relaxed);
 }

@@ -79,6 +79,7 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
     assert(num_blocks <= ATTN_ONE_BLOCKS && ATTN_ONE_BLOCKS <= work->kernels->strip);
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run k = run_of(&work->k, &keys[b]);
+        attn_look_at_scales(pass, &work->k, NULL, keys[b].first + keys[b].lo, k.n, work->dk);
         if (free)
             pass->scores->scores_of_one(&k, q, words, s + b * block, &max[b]);
         else
@@ -97,6 +98,7 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
     }
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run v = run_of(&work->v, &keys[b]);
+        attn_look_at_scales(pass, &work->v, NULL, keys[b].first + keys[b].lo, v.n, work->dv);
         pass->values->values_of_one(&v, s + b * block, attn_frees_scales(work), work->dv, mode[b], alpha[b], strip->o);
     }
 }

@@ -8,6 +8,8 @@
 
 #include "pass/scratch.h"
 
+#include <stdatomic.h>
+
 /** Strips of queries that one work item may have. */
 #define ATTN_MAX_STRIPS 64
 
@@ -21,6 +23,12 @@
  */
 struct attn_label_range {
     int32_t smallest, largest;
+};
+
+/** What tasks have found at scales that nobody has looked at before. */
+struct attn_looks {
+    atomic_llong rows; /**< of k and v that have been looked at, */
+    atomic_int wrong;  /**< of which one has a scale that is not finite */
 };
 
 /** Levels of blocks of blocks: 8 to the power of these times a block is more than there can be keys. */
@@ -161,6 +169,8 @@ struct attn_work {
      * else; a block with them goes on from there. Every query sees all these keys. */
     float *sums;       /**< [num_queries] rows; NULL: none */
     int64_t sums_keys; /**< a multiple of a block of keys, less than any query sees */
+
+    struct attn_looks *looks; /**< few queries and ATTN_I4: what is found goes there; NULL: scales have been looked at */
 
     const struct attn_scratch_shape *shape; /**< of scratch: of as many strips at least */
     void *scratch;                          /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */
