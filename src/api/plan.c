@@ -306,8 +306,8 @@ size_t attn_plan_describe(const attn_plan *plan, char *buffer, size_t size)
     return 0;
 }
 
-/** Fills problem, which the run goes on looking at. held: where its results may wait for a look at scales; NULL: that is
- * done first. */
+/** Fills problem, which the run goes on looking at. held: where its results may wait for a look at scales; NULL: that
+ * is done first. */
 static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                          const attn_tensor *out, const attn_params *params, void *workspace, size_t size,
                          enum check_depth depth, struct attn_problem *problem, struct attn_held *held)
@@ -322,8 +322,8 @@ static attn_status begin(const attn_plan *plan, const attn_tensor *q, const attn
     }
     CHECK(attn_check_plan_workspace(workspace, size, needed));
     const struct attn_geometry *geometry = &plan->call.geometry;
-    struct attn_run *run = held ? attn_held_begin(held, problem, geometry, workspace)
-                                : attn_run_begin(workspace, problem, geometry);
+    struct attn_run *run =
+        held ? attn_held_begin(held, problem, geometry, workspace) : attn_run_begin(workspace, problem, geometry);
     run->owner = plan;
     if (plan->labels)
         run->labels = plan->labels;

@@ -178,12 +178,12 @@ struct attn_run {
     const struct attn_linear_attention *linear; /**< of linear attention (driver/linear_attention.h): no problem then */
     const struct attn_linear_backward *linear_backward; /**< of its gradients (driver/linear_backward.h): the same */
     const attn_executor *executor;                      /**< that params name; NULL: none */
-    struct attn_looks *looks;    /**< where tasks say what scales they have seen; NULL: these have been checked */
-    struct attn_sharers *sharers;                       /**< of each sequence; NULL: none share keys */
-    struct attn_ordered *order; /**< [num_sequences + 1] the last one is no sequence; NULL: they are as they come */
-    char *partials;             /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
-    char *scratch;              /**< scratch_size bytes a thread */
-    struct attn_problem kept;   /**< by attn_run_keep() */
+    struct attn_looks *looks;     /**< where tasks say what scales they have seen; NULL: these have been checked */
+    struct attn_sharers *sharers; /**< of each sequence; NULL: none share keys */
+    struct attn_ordered *order;   /**< [num_sequences + 1] the last one is no sequence; NULL: they are as they come */
+    char *partials;               /**< [batch][heads that tasks count][blocks][splits] what attn_run_part() leaves */
+    char *scratch;                /**< scratch_size bytes a thread */
+    struct attn_problem kept;     /**< by attn_run_keep() */
     struct {
         _Alignas(ATTN_ALIGN) atomic_llong task; /**< the next one to be handed out; all threads write here */
     } next[ATTN_MAX_PHASES];

@@ -66,6 +66,27 @@ ATTN_INLINE vf int4_scales(const struct int4_rows *rows, int64_t chunk, const in
     return vf_load_quarters(at, groups);
 }
 
+/** Notes in seen, from 0 on, what is not finite. A sum is not, if a scale in it is not: a scale multiplies a sum or a
+ * weight of 0, too. */
+ATTN_INLINE vf int4_note(vf seen, vf sums)
+{
+    return vf_fma(sums, vf_zero(), seen);
+}
+
+/** Tells a run that a scale may be wrong. */
+ATTN_INLINE void int4_tell(const struct attn_row_run *run, vf seen)
+{
+    float lanes[VF_LEN];
+    int wrong = 0;
+    if (!run->wrong)
+        return;
+    vf_store(lanes, seen);
+    for (int i = 0; i < VF_LEN; i++)
+        wrong |= lanes[i] != 0.0f;
+    if (wrong)
+        *run->wrong = 1;
+}
+
 /** Adds a chunk of four keys and nr queries at q to sums: in quarter g those of group g. */
 ATTN_INLINE void int4_add_products(const int nr, const int groups, const struct int4_rows *keys, int64_t chunk,
                                    const float *q, int64_t pitch, vf *sums)
@@ -79,8 +100,8 @@ ATTN_INLINE void int4_add_products(const int nr, const int groups, const struct 
             const vw numbers = vw_int4(elements, t);
             ATTN_UNROLL
             for (int r = 0; r < nr; r++)
-                acc[r][i] = vf_dot(numbers, vw_load(q + r * pitch + (4 * chunk + t) * VF_LEN),
-                                   t == 0 ? vf_zero() : acc[r][i]);
+                acc[r][i] =
+                    vf_dot(numbers, vw_load(q + r * pitch + (4 * chunk + t) * VF_LEN), t == 0 ? vf_zero() : acc[r][i]);
         }
     }
     const vf scales = vf_turn_quarters(int4_scales(keys, chunk, groups));
@@ -115,8 +136,8 @@ ATTN_INLINE void int4_add_values(const int nr, const int groups, const struct in
     ATTN_UNROLL
     for (int pair = 0; pair < 2; pair++) {
         vw zipped[2];
-        vw_zip_quarters(int4_chunk(keys->at[2 * pair], chunk, groups), int4_chunk(keys->at[2 * pair + 1], chunk, groups),
-                        zipped);
+        vw_zip_quarters(int4_chunk(keys->at[2 * pair], chunk, groups),
+                        int4_chunk(keys->at[2 * pair + 1], chunk, groups), zipped);
         ATTN_UNROLL
         for (int half = 0; half < 2; half++) {
             ATTN_UNROLL
@@ -168,7 +189,7 @@ ATTN_INLINE void int4_store_sums(const int whole, int n, vf acc[4][2], float *o)
 /** scores_of_one() of rows of so many groups. */
 ATTN_INLINE void int4_one_scores(const int groups, const struct attn_row_run *k, const float *q, float *s, float *max)
 {
-    vf most = vf_set1(-INFINITY), sums[4];
+    vf most = vf_set1(-INFINITY), seen = vf_zero(), sums[4];
     int j = 0;
     for (; j + VF_LEN <= k->n; j += VF_LEN) {
         ATTN_UNROLL
@@ -179,6 +200,7 @@ ATTN_INLINE void int4_one_scores(const int groups, const struct attn_row_run *k,
         const vf scores = vf_add_quarters(sums);
         vf_store(s + j, scores);
         most = vf_max(scores, most); /* NaN left out */
+        seen = int4_note(seen, scores);
     }
     if (j < k->n) {
         for (int i = 0; i < 4; i++) {
@@ -186,13 +208,16 @@ ATTN_INLINE void int4_one_scores(const int groups, const struct attn_row_run *k,
             int4_products(1, groups, &rows, q, 0, &sums[i]);
         }
         float last[VF_LEN];
-        vf_store(last, vf_add_quarters(sums));
+        const vf scores = vf_add_quarters(sums);
+        seen = int4_note(seen, scores);
+        vf_store(last, scores);
         for (int i = k->n - j; i < VF_LEN; i++)
             last[i] = -INFINITY;
         most = vf_max(vf_load(last), most);
         memcpy(s + j, last, (size_t)(k->n - j) * sizeof *s);
     }
     *max = vf_max_across(most);
+    int4_tell(k, seen);
 }
 
 /** values_of_one() of rows of so many groups. */
@@ -200,7 +225,7 @@ ATTN_INLINE void int4_one_values(const int groups, const struct attn_row_run *v,
                                  enum attn_accumulate mode, float alpha, float *o)
 {
     const int channels = groups * ATTN_I4_GROUP;
-    vf acc[1][4][2];
+    vf acc[1][4][2], seen = vf_zero();
     int4_load_sums(0, channels, mode, alpha, o, acc[0]);
     int j = 0;
     for (; j + 4 <= v->n; j += 4) {
@@ -215,7 +240,11 @@ ATTN_INLINE void int4_one_values(const int groups, const struct attn_row_run *v,
         memcpy(&weights, p + j / 2, (size_t)key_words(v->n - j) * sizeof *p);
         int4_add_values(1, groups, &rows, 0, &weights, acc);
     }
+    ATTN_UNROLL
+    for (int w = 0; w < 8; w++)
+        seen = int4_note(seen, acc[0][w / 2][w % 2]);
     int4_store_sums(0, channels, acc[0], o);
+    int4_tell(v, seen);
 }
 
 /* ------------------------------------------------------ few queries, and lists -- */

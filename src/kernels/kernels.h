@@ -216,6 +216,7 @@ struct attn_row_run {
     const float *scale; /**< of quantised rows: what the numbers of the first are multiplied by */
     ptrdiff_t scale_stride;
     int n;
+    int *wrong; /**< of ATTN_I4 in pairs: set if a scale may not be finite; NULL: they are */
 };
 
 /** Vectors of words of K and of channels of V that rows have at most for scores_of_one() and values_of_one(); half
@@ -272,8 +273,8 @@ struct attn_score_kernels {
     int word_step;     /**< words of a row are a multiple of it; 0: any number */
     int row_step;      /**< scores are written for a multiple of it of keys; 0: for those that there are */
     int strip_vectors; /**< that scores() takes at most; 0: as many as a strip has */
-    int int4; /**< pairs: scores_free() and scores_of_one() take ATTN_I4 as it lies, and so does struct
-                   attn_value_kernels where sums are free; x->q is [rows][attn_int4_words()] then */
+    int int4;          /**< pairs: scores_free() and scores_of_one() take ATTN_I4 as it lies, and so does struct
+                            attn_value_kernels where sums are free; x->q is [rows][attn_int4_words()] then */
     int raw;  /**< scores leave their tile without the scale, unless the mask is a bias: factor brings it later */
     int int8; /**< struct attn_int8_memory, scale and start of the keys are wanted */
     int query_block; /**< queries of a task, when there are enough of them */

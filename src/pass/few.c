@@ -67,8 +67,9 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
     others->next_bytes = (ptrdiff_t)attn_row_bytes(rows->dtype, width);
 }
 
-void attn_look_at_scales(const struct pass *pass, const struct attn_rows *rows, const struct attn_page_step *step,
-                         int64_t first, int n, int64_t width)
+/** Looks at the scales of n rows of K, or V, from key first on, if somebody asks: just before kernels read them. */
+static void look_at_scales(const struct pass *pass, const struct attn_rows *rows, const struct attn_page_step *step,
+                           int64_t first, int n, int64_t width)
 {
     if (!pass->looks)
         return;
@@ -140,7 +141,7 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
     if (keys->k) {
         list_rows(&in_words, &words, NULL, 0, n, &list);
     } else {
-        attn_look_at_scales(pass, &work->k, &work->pages.k_step, keys->first + lo, n, work->dk);
+        look_at_scales(pass, &work->k, &work->pages.k_step, keys->first + lo, n, work->dk);
         list_rows(&work->pages, &work->k, &work->pages.k_step, keys->first + lo, n, &list);
     }
     *listed =
@@ -171,7 +172,7 @@ void attn_few_values(const struct pass *pass, const struct key_block *keys, cons
                                   .o = strip->o,
                                   .mode = mode,
                                   .alpha = alpha};
-    attn_look_at_scales(pass, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, work->dv);
+    look_at_scales(pass, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, work->dv);
     list_rows(&work->pages, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, &list);
     few.v = (struct attn_listed_rows){.at = list.at, .scale = list.scale, .dtype = work->v.dtype};
     int64_t next = keys->first + pass->scratch.key_block, end;

@@ -57,11 +57,15 @@ int attn_is_one_query(const struct pass *pass)
            is_run(pass, &work->v, work->dv, work->dv);
 }
 
-/** Keys lo..hi-1 of a block. */
-static struct attn_row_run run_of(const struct attn_rows *rows, const struct key_block *keys)
+/** Keys lo..hi-1 of a block, whose scales kernels look at if somebody asks. */
+static struct attn_row_run run_of(const struct pass *pass, const struct attn_rows *rows, const struct key_block *keys)
 {
     const struct attn_rows from = attn_rows_from(rows, keys->first + keys->lo);
-    return (struct attn_row_run){from.data, from.dtype, from.scale, from.scale_stride, keys->hi - keys->lo};
+    const int n = keys->hi - keys->lo;
+    if (pass->looks)
+        pass->looks->rows += n;
+    return (struct attn_row_run){from.data,         from.dtype, from.scale,
+                                 from.scale_stride, n,          pass->looks ? &pass->looks->wrong : NULL};
 }
 
 void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *keys)
@@ -78,8 +82,7 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
     const ptrdiff_t block = pass->scratch.key_block;
     assert(num_blocks <= ATTN_ONE_BLOCKS && ATTN_ONE_BLOCKS <= work->kernels->strip);
     for (int b = 0; b < num_blocks; b++) {
-        const struct attn_row_run k = run_of(&work->k, &keys[b]);
-        attn_look_at_scales(pass, &work->k, NULL, keys[b].first + keys[b].lo, k.n, work->dk);
+        const struct attn_row_run k = run_of(pass, &work->k, &keys[b]);
         if (free)
             pass->scores->scores_of_one(&k, q, words, s + b * block, &max[b]);
         else
@@ -97,8 +100,7 @@ void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *k
         pass->values->weights_of_one(*strip->m, keys[b].hi - keys[b].lo, factor, s + b * block, strip->l);
     }
     for (int b = 0; b < num_blocks; b++) {
-        const struct attn_row_run v = run_of(&work->v, &keys[b]);
-        attn_look_at_scales(pass, &work->v, NULL, keys[b].first + keys[b].lo, v.n, work->dv);
+        const struct attn_row_run v = run_of(pass, &work->v, &keys[b]);
         pass->values->values_of_one(&v, s + b * block, attn_frees_scales(work), work->dv, mode[b], alpha[b], strip->o);
     }
 }

@@ -56,11 +56,11 @@ struct pass {
     /* Global queries see all keys: they have a strip of their own, the last one, so that their neighbours need not. */
     int64_t gathered[ATTN_MAX_STRIP];
     struct scale_looks *looks; /**< NULL: nobody asks */
-    float *called;    /**< where scores go before a callback changes them; NULL: nowhere */
-    int few;          /**< all queries are few: K and V need not become words */
-    int one;          /**< there is one query: one_query.c has another order for it */
-    int blocks;       /**< of keys that are there at once */
-    int num_gathered; /**< 0: none, or they stay with their neighbours */
+    float *called;             /**< where scores go before a callback changes them; NULL: nowhere */
+    int few;                   /**< all queries are few: K and V need not become words */
+    int one;                   /**< there is one query: one_query.c has another order for it */
+    int blocks;                /**< of keys that are there at once */
+    int num_gathered;          /**< 0: none, or they stay with their neighbours */
 };
 
 /** Cuts the block of queries into strips; leaves q to attn_pack_strip(). */
@@ -272,10 +272,6 @@ void attn_pack_values(const struct pass *pass, struct key_block *keys, int numbe
 
 /** Whether the scores of few queries are made from K where it lies. */
 int attn_few_take_rows(const struct pass *pass);
-
-/** Looks at the scales of n rows of K, or V, from key first on, if somebody asks: just before kernels read them. */
-void attn_look_at_scales(const struct pass *pass, const struct attn_rows *rows, const struct attn_page_step *step,
-                         int64_t first, int n, int64_t width);
 
 /** Whether scores of keys of a type add their lanes up, and so take the queries row by row. */
 static inline int attn_sums_across(const struct attn_work *work, attn_dtype dtype)

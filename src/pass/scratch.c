@@ -41,7 +41,7 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
     shape.copies_keys =
         kernels->int4   ? 0
         : channels == 1 ? k != ATTN_F32 || rotates
-                      : kernels->scores->int8 || k != ATTN_BF16 || rotates || shape.channel_words * channels != dk;
+                        : kernels->scores->int8 || k != ATTN_BF16 || rotates || shape.channel_words * channels != dk;
     const int row_step = kernels->scores->row_step, key_step = kernels->values->key_step;
     const int least = row_step > key_step ? row_step : key_step > 8 ? key_step : 8;
     do {

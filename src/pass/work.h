@@ -170,7 +170,8 @@ struct attn_work {
     float *sums;       /**< [num_queries] rows; NULL: none */
     int64_t sums_keys; /**< a multiple of a block of keys, less than any query sees */
 
-    struct attn_looks *looks; /**< few queries and ATTN_I4: what is found goes there; NULL: scales have been looked at */
+    struct attn_looks
+        *looks; /**< few queries and ATTN_I4: what is found goes there; NULL: scales have been looked at */
 
     const struct attn_scratch_shape *shape; /**< of scratch: of as many strips at least */
     void *scratch;                          /**< ATTN_ALIGN-aligned, as many bytes as attn_scratch_layout() says */

@@ -59,8 +59,8 @@ attn_dtype case_any_float(struct rng *rng)
     return (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_BF16, ATTN_F16);
 }
 
-/** The types of a case. Sets that multiply pairs of bf16 get nothing else, or keys and values in 4 bits, which f32 stands
- * for: what else there is runs other kernels. */
+/** The types of a case. Sets that multiply pairs of bf16 get nothing else, or keys and values in 4 bits, which f32
+ * stands for: what else there is runs other kernels. */
 static struct case_types draw_types(struct rng *rng, const char *isa, int backward)
 {
     const int pairs = test_isa_has_pairs(isa), kind = (int)rng_range(rng, 0, 99);

@@ -185,7 +185,8 @@ static float free_sum(const struct tile_case *c, const struct drawn_scores *d, i
     return pack == 1 && attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j, 0) : raw;
 }
 
-/** The same of ATTN_I4 in pairs: four lanes of a group, its scale, and then the groups of all chunks of 128 channels. */
+/** The same of ATTN_I4 in pairs: four lanes of a group, its scale, and then the groups of all chunks of 128 channels.
+ */
 static float free_int4_sum(const struct tile_case *c, const struct drawn_scores *d, int lane, int j)
 {
     float quarters[4] = {0};
@@ -196,8 +197,9 @@ static float free_int4_sum(const struct tile_case *c, const struct drawn_scores 
         for (int t = 0; t < 4; t++)
             for (int i = 0; i < 4; i++) { /* elements 2i, 2i + 1 of the group are a word */
                 const int64_t first = group * 32 + (t % 2 ? 16 : 0) + 4 * i + t / 2;
-                const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)dtype_i4_at(d->k.rows.pointers[j], first)),
-                                          dtype_narrow(ATTN_BF16, (double)dtype_i4_at(d->k.rows.pointers[j], first + 2))};
+                const uint16_t pair[2] = {
+                    dtype_narrow(ATTN_BF16, (double)dtype_i4_at(d->k.rows.pointers[j], first)),
+                    dtype_narrow(ATTN_BF16, (double)dtype_i4_at(d->k.rows.pointers[j], first + 2))};
                 x[i] = dot_of(c->set, 2, pair, q + t * 64 + group % 4 * 16 + i * 4, x[i]);
             }
         const float sum = (x[0] + x[2]) + (x[1] + x[3]);
@@ -254,8 +256,8 @@ static void check_weights_of_few(const struct tile_case *any)
 }
 
 /** Two numbers of ATTN_I4, the weights of which have been multiplied by their scales and rounded. */
-static float add_int4_pair(const struct tile_case *c, const struct attn_few_values *x, const struct drawn_rows *v, int u,
-                           int r, int64_t i, float sum)
+static float add_int4_pair(const struct tile_case *c, const struct attn_few_values *x, const struct drawn_rows *v,
+                           int u, int r, int64_t i, float sum)
 {
     uint16_t p[2], number[2] = {0, 0}, weight[2] = {0, 0};
     memcpy(p, &x->p[u * c->set->lanes + r], sizeof p);

@@ -75,7 +75,8 @@ static void weigh_quarters(const struct call *c)
     }
 }
 
-/** The channel of 128 that lane i of sums [t][half] is of: elements 0 to 3 of a group, or 4 to 7, and their number t. */
+/** The channel of 128 that lane i of sums [t][half] is of: elements 0 to 3 of a group, or 4 to 7, and their number t.
+ */
 static int channel_of(int t, int half, int i)
 {
     const int element = 4 * half + i % 4, byte = 2 * element + t / 2;

@@ -48,8 +48,30 @@ static struct drawn_run draw_run(const struct tile_case *c, int pack, int n, int
         list[j] = drawn.pointers[j];
         scales[j] = scale + j * apart;
     }
-    return (struct drawn_run){.run = {drawn.rows.data, dtype, scale, apart, n},
+    return (struct drawn_run){.run = {drawn.rows.data, dtype, scale, apart, n, NULL},
                               .listed = {.at = list, .scale = scales, .dtype = dtype}};
+}
+
+/** Asks a run of ATTN_I4 in pairs whether a scale is wrong, and makes one so now and then. Returns whether it has. */
+static int spoil_run(const struct tile_case *c, struct drawn_run *rows, int64_t channels, int *wrong)
+{
+    *wrong = 0;
+    if (rows->run.dtype != ATTN_I4)
+        return 0;
+    rows->run.wrong = wrong;
+    if (c->shape.plain || rng_percent(c->rng, 50))
+        return 0;
+    const int64_t j = rng_range(c->rng, 0, rows->run.n - 1), g = rng_range(c->rng, 0, attn_groups_of(channels) - 1);
+    float *const scale = (float *)(uintptr_t)rows->run.scale + j * rows->run.scale_stride + g;
+    *scale = (const float[]){NAN, INFINITY, -INFINITY}[rng_range(c->rng, 0, 2)];
+    return 1;
+}
+
+/** That it is known; if nothing is wild, no other is said to be. */
+static void expect_known(const struct tile_case *c, int spoilt, int wrong)
+{
+    if (spoilt || !c->shape.wild)
+        expect_word(c, "wrong", 0, 0, (uint32_t)wrong, (uint32_t)spoilt);
 }
 
 /** Lane 0 of a tile is what one query has. */
@@ -59,7 +81,8 @@ static void check_scores(const struct tile_case *c, int ordered)
     const int pack = c->set->score_pack, n = draw_keys(c), width = c->set->lanes;
     const int64_t words = draw_width(c), rounded = attn_int4_words(2 * words); /* of whole chunks, for ATTN_I4 */
     struct drawn_run k = draw_run(c, pack, n, words * pack, ordered, !ordered);
-    float *const q = operand_place(c, (size_t)(k.run.dtype == ATTN_I4 ? rounded : words) * 4), *const lanes = operand_place(c, (size_t)(words * width) * 4);
+    float *const q = operand_place(c, (size_t)(k.run.dtype == ATTN_I4 ? rounded : words) * 4),
+                 *const lanes = operand_place(c, (size_t)(words * width) * 4);
     for (int64_t w = 0; k.run.dtype == ATTN_I4 && pack == 2 && w < rounded; w++)
         q[w] = 0.0f; /* where a chunk has no channels */
     for (int64_t w = 0; w < words; w++) {
@@ -78,8 +101,12 @@ static void check_scores(const struct tile_case *c, int ordered)
     void (*const of_one)(const struct attn_row_run *, const float *, int64_t, float *, float *) =
         ordered ? kernels->ordered_of_one : kernels->scores_of_one;
     const float *const own = ordered ? lanes : q;
+    int wrong;
+    const int spoilt = pack == 2 && spoil_run(c, &k, words * pack, &wrong);
     TIME_IF_WANTED(c, of_one(&k.run, own, words, s, &most));
     of_one(&k.run, own, words, s, &most);
+    if (pack == 2)
+        expect_known(c, spoilt, wrong);
     static const struct attn_tile_mask none = {.kind = MASK_NONE};
     if (pack == 2 && k.run.dtype == ATTN_BF16)
         k.listed.dtype = ATTN_F32; /* as words are called */
@@ -139,7 +166,7 @@ static void check_values_of_one(const struct tile_case *c)
     const int pack = c->set->value_pack, n = draw_keys(c), width = c->set->lanes, words = (n + pack - 1) / pack;
     const int64_t dv = draw_width(c);
     const int free = (int)rng_range(c->rng, 0, 1);
-    const struct drawn_run v = draw_run(c, pack, n, dv, 1, free);
+    struct drawn_run v = draw_run(c, pack, n, dv, 1, free);
     float *const p = operand_place(c, (size_t)words * 4), *const tile = operand_floats(c, (int64_t)words * width);
     for (int u = 0; u < words; u++) {
         const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
@@ -152,6 +179,8 @@ static void check_values_of_one(const struct tile_case *c)
     float *const expected = operand_copy(o, (size_t)dv * 4);
     const enum attn_accumulate mode = draw_mode(c);
     const float alpha = draw_number(c);
+    int wrong;
+    const int spoilt = pack == 2 && spoil_run(c, &v, dv, &wrong);
     TIME_IF_WANTED(c, kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o));
     kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o);
     const struct attn_few_values x = {.p = tile,
@@ -164,6 +193,8 @@ static void check_values_of_one(const struct tile_case *c)
                                       .mode = mode,
                                       .alpha = &alpha};
     kernels->values_of_few(&x);
+    if (pack == 2)
+        expect_known(c, spoilt, wrong);
     for (int64_t i = 0; i < dv; i++)
         expect_float(c, "o", 0, i, o[i], expected[i]);
 }

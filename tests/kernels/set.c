@@ -202,15 +202,16 @@ static inline vf channels_at(const struct call *c, int i)
 RUN(vw_int4, vw_store(c->out[0], vw_int4(vw_load(c->in[0]), 0)); vw_store(c->out[1], vw_int4(vw_load(c->in[0]), 3)))
 RUN(vw_zip_quarters, vw zipped[2]; vw_zip_quarters(vw_load(c->in[0]), vw_load(c->in[1]), zipped);
     vw_store(c->out[0], zipped[0]); vw_store(c->out[1], zipped[1]))
-RUN(vf_load_quarters,
-    const float *const p[] = {c->in[0], c->in[1], c->in[2], c->in[3]};
-    PUT(vf_load_quarters(p, 4)); vf_store(c->out[1], vf_load_quarters(p, 3)))
+RUN(vf_load_quarters, const float *const p[] = {c->in[0], c->in[1], c->in[2], c->in[3]}; PUT(vf_load_quarters(p, 4));
+    vf_store(c->out[1], vf_load_quarters(p, 3)))
 RUN(vf_turn_quarters, PUT(vf_turn_quarters(A)))
 RUN(vw_weigh_quarters, uint64_t p; vw pairs[2]; memcpy(&p, c->in[1], sizeof p); vw_weigh_quarters(A, p, pairs);
     vw_store(c->out[0], pairs[0]); vw_store(c->out[1], pairs[1]))
-RUN(vf_to_int4, vf channels[8]; vf to[4][2]; for (int i = 0; i < 8; i++) channels[i] = channels_at(c, i); vf_to_int4(channels, to);
+RUN(vf_to_int4, vf channels[8]; vf to[4][2]; for (int i = 0; i < 8; i++) channels[i] = channels_at(c, i);
+    vf_to_int4(channels, to);
     for (int i = 0; i < 16; i++) vf_store((float *)c->out[0] + i * VF_LEN, i < 8 ? to[i / 2][i % 2] : vf_zero()))
-RUN(vf_from_int4, vf channels[8]; vf from[4][2]; for (int i = 0; i < 8; i++) from[i / 2][i % 2] = channels_at(c, i); vf_from_int4(from, channels);
+RUN(vf_from_int4, vf channels[8]; vf from[4][2]; for (int i = 0; i < 8; i++) from[i / 2][i % 2] = channels_at(c, i);
+    vf_from_int4(from, channels);
     for (int i = 0; i < 16; i++) vf_store((float *)c->out[0] + i * VF_LEN, i < 8 ? channels[i] : vf_zero()))
 #endif
 #ifndef __AVX512VBMI__

@@ -70,8 +70,8 @@ static void narrow(attn_tensor *t, attn_dtype dtype, attn_tensor *scale)
     free(wide.data);
 }
 
-/** A problem whose sums the set frees, and that is worth some threads; k may be quantised, and of pairs both k and v in 4
- * bits. */
+/** A problem whose sums the set frees, and that is worth some threads; k may be quantised, and of pairs both k and v in
+ * 4 bits. */
 static void draw(struct rng *rng, const char *isa, struct problem *p, struct scales *scales)
 {
     const int most = few_of(isa) ? few_of(isa) : 4;

@@ -225,7 +225,8 @@ static void output_row(struct reference *ref, int64_t r, const struct oracle_row
                 unit[c] += product * fabs(x) + 0x1p-149 * bottom + flushed * fabs(x);
                 if (ref->rounds_weights) /* the instruction flushes products and sums that are denormal */
                     slack[c] += (double)FLT_MIN * bottom * (ref->uses_table ? TABLE_HEADROOM : 1);
-                if (ref->takes_int4) /* a weight times its scale is rounded, too, and flushed before it meets 8 or less */
+                if (ref->takes_int4) /* a weight times its scale is rounded, too, and flushed before it meets 8 or less
+                                      */
                     slack[c] += WEIGHT_ROUNDING * weight * fabs(x) + 8 * (double)FLT_MIN * bottom * TABLE_HEADROOM;
                 if (ref->uses_table && p[j] < (double)FLT_MIN * TABLE_HEADROOM)
                     slack[c] += p[j] * bottom * fabs(x);

@@ -76,8 +76,8 @@ int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const a
                              const attn_params *params);
 
 /**
- * Whether it multiplies ATTN_I4 in pairs as it lies: few queries of bf16 whose sums are free, with a k and v of f32, which
- * stand for numbers of 4 bits. (Tests of sets for pairs have no other f32 beside bf16.)
+ * Whether it multiplies ATTN_I4 in pairs as it lies: few queries of bf16 whose sums are free, with a k and v of f32,
+ * which stand for numbers of 4 bits. (Tests of sets for pairs have no other f32 beside bf16.)
  */
 int reference_takes_int4(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params);
 

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Scales of keys in 4 bits that are looked at while they are used (src/api/held.c):
+ * wherever a wrong one is, in K or V, the call says which, and has written nothing;
+ * with right ones results do not depend on the way. Which calls do so follows from
+ * the instruction set: the others check first, and have to do the same.
+ */
+#include "fixture.h"
+
+#include "random.h"
+
+#include "attn/quantise.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 2, KV_HEADS = 2, KEYS = 700, PAGE = 16, MOST_GROUP = 4, MOST_CHANNELS = 256, MOST_GROUPS = 8 };
+enum { ROWS = BATCH * KV_HEADS * KEYS, QUERIES = BATCH * KV_HEADS * MOST_GROUP };
+
+/** A call with few queries in bf16 on a cache in int4. */
+struct call {
+    int64_t dk, dv, group;
+    int in_pages;
+    uint8_t numbers[2][ROWS * MOST_CHANNELS / 2];
+    float scales[2][ROWS * MOST_GROUPS];
+    int32_t table[BATCH * (KEYS / PAGE + 1)];
+    int64_t kv_len[BATCH];
+    uint16_t q_data[QUERIES * MOST_CHANNELS];
+    float out_data[QUERIES * MOST_CHANNELS], lse_data[QUERIES];
+    attn_window window;
+    attn_tensor q, k, v, out, lse, scale[2];
+    attn_params params;
+};
+
+static int64_t groups_of(int64_t channels)
+{
+    return (channels + 31) / 32;
+}
+
+/** Rows of K or V, in batch elements or in pages. */
+static attn_tensor stored(const struct call *c, int which, int64_t blocks, int64_t tokens, int64_t channels)
+{
+    attn_tensor t = attn_bhtd((void *)(uintptr_t)c->numbers[which], blocks, KV_HEADS, tokens, 32 * groups_of(channels));
+    t.dtype = ATTN_I4;
+    t.shape[3] = channels;
+    return t;
+}
+
+static void initialize(struct call *c, struct rng *rng, int64_t dk, int64_t dv, int64_t group, int in_pages)
+{
+    const int64_t columns = (KEYS + PAGE - 1) / PAGE, blocks = in_pages ? BATCH * columns : BATCH;
+    const int64_t tokens = in_pages ? PAGE : KEYS;
+    memset(c, 0, sizeof *c);
+    c->dk = dk;
+    c->dv = dv;
+    c->group = group;
+    c->in_pages = in_pages;
+    for (int which = 0; which < 2; which++) {
+        for (size_t i = 0; i < sizeof c->numbers[0]; i++)
+            c->numbers[which][i] = (uint8_t)rng_bits(rng);
+        for (size_t i = 0; i < sizeof c->scales[0] / sizeof(float); i++)
+            c->scales[which][i] = rng_normal(rng) / 8;
+    }
+    for (int64_t i = 0; i < QUERIES * MOST_CHANNELS; i++)
+        c->q_data[i] = (uint16_t)(0x3e00 + rng_range(rng, 0, 255) + (rng_percent(rng, 50) ? 0x8000 : 0));
+    for (int32_t i = 0; i < BATCH * columns; i++)
+        c->table[i] = (int32_t)(BATCH * columns - 1 - i);
+    c->q = attn_bhtd(c->q_data, BATCH, KV_HEADS * group, 1, dk);
+    c->q.dtype = ATTN_BF16;
+    c->k = stored(c, 0, blocks, tokens, dk);
+    c->v = stored(c, 1, blocks, tokens, dv);
+    for (int which = 0; which < 2; which++)
+        c->scale[which] = attn_bhtd(c->scales[which], blocks, KV_HEADS, tokens, groups_of(which ? dv : dk));
+    c->out = attn_bhtd(c->out_data, BATCH, KV_HEADS * group, 1, dv);
+    c->lse = attn_bhtd(c->lse_data, BATCH, KV_HEADS * group, 1, 1);
+    c->params = attn_params_default();
+    c->params.sums = ATTN_SUMS_FREE;
+    c->params.causal = ATTN_CAUSAL_BOTTOM_RIGHT;
+    c->params.k_scale = &c->scale[0];
+    c->params.v_scale = &c->scale[1];
+    c->params.lse = &c->lse;
+    c->params.num_threads = 2;
+    c->params.kv_len = c->kv_len;
+    for (int64_t b = 0; b < BATCH; b++)
+        c->kv_len[b] = rng_range(rng, KEYS / 2, KEYS - 1);
+    if (in_pages) {
+        c->params.block_table = c->table;
+        c->params.block_table_stride = columns;
+        c->params.page_size = PAGE;
+    }
+}
+
+/** The ways to run a call. */
+enum way { SIMPLE, IN_MEMORY, IN_LITTLE_MEMORY, PLAN, SHARES, WAYS };
+
+static attn_status run(struct call *c, enum way way)
+{
+    static char workspace[4 << 20];
+    size_t size = sizeof workspace;
+    if (way == SIMPLE)
+        return attn_forward(&c->q, &c->k, &c->v, &c->out, &c->params);
+    if (way == IN_MEMORY || way == IN_LITTLE_MEMORY) {
+        assert_int_equal(attn_forward_workspace_size(&c->q, &c->k, &c->v, &c->out, &c->params, &size), ATTN_OK);
+        assert_true(size <= sizeof workspace);
+        return attn_forward_in(&c->q, &c->k, &c->v, &c->out, &c->params, workspace + 1,
+                               way == IN_MEMORY ? size : size - 1);
+    }
+    attn_plan *plan;
+    assert_int_equal(attn_plan_create(&plan, &c->q, &c->k, &c->v, &c->out, &c->params), ATTN_OK);
+    size = attn_plan_workspace_size(plan);
+    assert_true(size <= sizeof workspace);
+    attn_status status;
+    if (way == PLAN) {
+        status = attn_plan_run(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size);
+    } else {
+        status = attn_plan_begin(plan, &c->q, &c->k, &c->v, &c->out, &c->params, workspace, size);
+        for (int phase = 0; status == ATTN_OK && phase < attn_plan_num_phases(plan); phase++)
+            assert_int_equal(attn_plan_run_share(plan, workspace, phase, 0, 1), ATTN_OK);
+    }
+    attn_plan_destroy(plan);
+    return status;
+}
+
+static void forget_results(struct call *c)
+{
+    for (size_t i = 0; i < sizeof c->out_data / sizeof *c->out_data; i++)
+        c->out_data[i] = 7;
+    for (size_t i = 0; i < sizeof c->lse_data / sizeof *c->lse_data; i++)
+        c->lse_data[i] = 7;
+}
+
+static void expect_forgotten(const struct call *c)
+{
+    for (size_t i = 0; i < sizeof c->out_data / sizeof *c->out_data; i++)
+        assert_true(c->out_data[i] == 7);
+    for (size_t i = 0; i < sizeof c->lse_data / sizeof *c->lse_data; i++)
+        assert_true(c->lse_data[i] == 7);
+}
+
+/** A wrong scale of a key. Returns where it is. */
+static float *spoil(struct call *c, struct rng *rng, int which, int64_t b, int64_t key, char *words, size_t size)
+{
+    static const float wrong[] = {NAN, INFINITY, -INFINITY};
+    static const char *const numbers[] = {"nan", "inf", "-inf"};
+    const int kind = (int)rng_range(rng, 0, 2);
+    const int64_t head = rng_range(rng, 0, KV_HEADS - 1), group = rng_range(rng, 0, c->scale[which].shape[3] - 1);
+    const int64_t block = c->in_pages ? c->table[b * c->params.block_table_stride + key / PAGE] : b;
+    const int64_t row = c->in_pages ? key % PAGE : key;
+    const attn_tensor *t = &c->scale[which];
+    float *const at = (float *)t->data + block * t->stride[0] + head * t->stride[1] + row * t->stride[2] + group;
+    *at = wrong[kind];
+    snprintf(words, size, "params.%s_scale[%d][%d][%d][%d] is %s; expected a finite number", which ? "v" : "k", (int)block,
+             (int)head, (int)row, (int)group, numbers[kind]);
+    return at;
+}
+
+/** Some wrong scales, one at a time, live or not; then right ones. */
+static void check_wrong(struct call *c, struct rng *rng, int rounds)
+{
+    static float out[QUERIES * MOST_CHANNELS], lse[QUERIES];
+    assert_int_equal(run(c, SIMPLE), ATTN_OK);
+    memcpy(out, c->out_data, sizeof out);
+    memcpy(lse, c->lse_data, sizeof lse);
+    for (int i = 0; i < rounds; i++) {
+        const int which = (int)rng_range(rng, 0, 1);
+        const int64_t b = rng_range(rng, 0, BATCH - 1);
+        const int64_t key = i == 0 ? 0 : i == 1 ? c->kv_len[b] - 1 : i == 2 ? c->kv_len[b] : rng_range(rng, 0, KEYS - 1);
+        const enum way way = (enum way)rng_range(rng, 0, WAYS - 1);
+        char words[160];
+        float before, *const at = spoil(c, rng, which, b, key, words, sizeof words);
+        forget_results(c);
+        if (key < c->kv_len[b]) {
+            assert_int_equal(run(c, way), ATTN_INVALID_ARGUMENT);
+            assert_true(holds_words(attn_last_error(), words));
+            expect_forgotten(c);
+        } else {
+            assert_int_equal(run(c, way), ATTN_OK);
+            assert_true(isfinite(c->out_data[0]));
+        }
+        before = rng_normal(rng) / 8;
+        *at = key < c->kv_len[b] ? before : NAN; /* of padding it may stay */
+        assert_int_equal(run(c, SIMPLE), ATTN_OK);
+        memcpy(out, c->out_data, sizeof out);
+        memcpy(lse, c->lse_data, sizeof lse);
+        for (enum way again = SIMPLE; again < WAYS; again++) {
+            forget_results(c);
+            assert_int_equal(run(c, again), ATTN_OK);
+            for (int64_t r = 0; r < BATCH * KV_HEADS * c->group; r++) {
+                assert_memory_equal(c->out_data + r * c->dv, out + r * c->dv, (size_t)c->dv * sizeof *out);
+                assert_memory_equal(&c->lse_data[r], &lse[r], sizeof *lse);
+            }
+        }
+    }
+}
+
+static void test_wrong(void **state)
+{
+    (void)state;
+    static struct call c;
+    struct rng rng = rng_for_case(11, 1);
+    static const int64_t widths[][2] = {{128, 128}, {64, 64}, {256, 128}, {64, 128}, {128, 32}, {40, 100}, {1, 1}};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int64_t group = 1; group <= MOST_GROUP; group *= 2)
+            for (int in_pages = 0; in_pages < 2; in_pages++) {
+                initialize(&c, &rng, widths[i][0], widths[i][1], group, in_pages);
+                check_wrong(&c, &rng, 6);
+            }
+}
+
+/** Keys that no query sees are live: their scales count, though no task reads them. */
+static void test_unseen(void **state)
+{
+    (void)state;
+    static struct call c;
+    struct rng rng = rng_for_case(11, 2);
+    for (int64_t group = 1; group <= MOST_GROUP; group *= 4)
+        for (int option = 0; option < 2; option++) {
+            initialize(&c, &rng, 128, 128, group, 0);
+            c.window = (attn_window){.left = 40};
+            if (option == 0)
+                c.params.window = &c.window;
+            else
+                c.params.causal = ATTN_CAUSAL_TOP_LEFT;
+            check_wrong(&c, &rng, 12);
+        }
+}
+
+/** Results that are not finite for another reason are written. */
+static void test_other_infinities(void **state)
+{
+    (void)state;
+    static struct call c;
+    struct rng rng = rng_for_case(11, 3);
+    for (int64_t group = 1; group <= MOST_GROUP; group *= 4)
+        for (int kind = 0; kind < 2; kind++) {
+            initialize(&c, &rng, 128, 128, group, 0);
+            if (kind == 0)
+                c.q_data[5] = 0x7fc0; /* NaN */
+            else
+                c.scales[1][0] = 3e38f;
+            for (enum way way = SIMPLE; way < WAYS; way++) {
+                forget_results(&c);
+                assert_int_equal(run(&c, way), ATTN_OK);
+                assert_true(kind == 1 || isnan(c.out_data[0]));
+                assert_true(c.out_data[(BATCH * KV_HEADS * group - 1) * 128] != 7);
+            }
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wrong),
+        cmocka_unit_test(test_unseen),
+        cmocka_unit_test(test_other_infinities),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
