@@ -8,7 +8,7 @@
  *
  * bf16 has the numbers n exactly, so a table makes words of the elements in which
  * they lie (simd/int4_*.h), 128 channels of a key, or of V of two keys, at a time: a
- * chunk, of which a row may lack groups at its end. The order of its channels is that
+ * slice, of which a row may lack groups at its end. The order of its channels is that
  * of the numbers in their elements; Q's rows have been brought into it
  * (attn_int4_channel()). A scale multiplies the finished sum of its group, or the
  * weights, which are rounded to bf16 once more then.
@@ -45,24 +45,24 @@ ATTN_INLINE struct int4_rows int4_rows_of_run(const int all, const struct attn_r
     return rows;
 }
 
-/** Groups of a chunk, of as many in a row. */
-ATTN_INLINE int int4_groups_in(int64_t groups, int64_t chunk)
+/** Groups of a slice, of as many in a row. */
+ATTN_INLINE int int4_groups_in(int64_t groups, int64_t slice)
 {
-    return groups - 4 * chunk < 4 ? (int)(groups - 4 * chunk) : 4;
+    return groups - 4 * slice < 4 ? (int)(groups - 4 * slice) : 4;
 }
 
-/** A chunk of a row, of so many groups. */
-ATTN_INLINE vw int4_chunk(const char *row, int64_t chunk, const int groups)
+/** A slice of a row, of so many groups. */
+ATTN_INLINE vw int4_elements(const char *row, int64_t slice, const int groups)
 {
-    const char *const at = row + chunk * (4 * ATTN_I4_GROUP / 2);
+    const char *const at = row + slice * (4 * ATTN_I4_GROUP / 2);
     return groups == 4 ? vw_load(at) : vw_load_tail(at, 4 * groups);
 }
 
-/** The scales of a chunk of four rows. */
-ATTN_INLINE vf int4_scales(const struct int4_rows *rows, int64_t chunk, const int groups)
+/** The scales of a slice of four rows. */
+ATTN_INLINE vf int4_scales(const struct int4_rows *rows, int64_t slice, const int groups)
 {
-    const float *const at[4] = {rows->scale[0] + 4 * chunk, rows->scale[1] + 4 * chunk, rows->scale[2] + 4 * chunk,
-                                rows->scale[3] + 4 * chunk};
+    const float *const at[4] = {rows->scale[0] + 4 * slice, rows->scale[1] + 4 * slice, rows->scale[2] + 4 * slice,
+                                rows->scale[3] + 4 * slice};
     return vf_load_quarters(at, groups);
 }
 
@@ -87,24 +87,24 @@ ATTN_INLINE void int4_tell(const struct attn_row_run *run, vf seen)
         *run->wrong = 1;
 }
 
-/** Adds a chunk of four keys and nr queries at q to sums: in quarter g those of group g. */
-ATTN_INLINE void int4_add_products(const int nr, const int groups, const struct int4_rows *keys, int64_t chunk,
+/** Adds a slice of four keys and nr queries at q to sums: in quarter g those of group g. */
+ATTN_INLINE void int4_add_products(const int nr, const int groups, const struct int4_rows *keys, int64_t slice,
                                    const float *q, int64_t pitch, vf *sums)
 {
     vf acc[4][4];
     ATTN_UNROLL
     for (int i = 0; i < 4; i++) {
-        const vw elements = int4_chunk(keys->at[i], chunk, groups);
+        const vw elements = int4_elements(keys->at[i], slice, groups);
         ATTN_UNROLL
         for (int t = 0; t < 4; t++) {
             const vw numbers = vw_int4(elements, t);
             ATTN_UNROLL
             for (int r = 0; r < nr; r++)
                 acc[r][i] =
-                    vf_dot(numbers, vw_load(q + r * pitch + (4 * chunk + t) * VF_LEN), t == 0 ? vf_zero() : acc[r][i]);
+                    vf_dot(numbers, vw_load(q + r * pitch + (4 * slice + t) * VF_LEN), t == 0 ? vf_zero() : acc[r][i]);
         }
     }
-    const vf scales = vf_turn_quarters(int4_scales(keys, chunk, groups));
+    const vf scales = vf_turn_quarters(int4_scales(keys, slice, groups));
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
         sums[r] = vf_fma(vf_sum_quarters(acc[r]), scales, sums[r]);
@@ -117,18 +117,18 @@ ATTN_INLINE void int4_products(const int nr, int64_t groups, const struct int4_r
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
         sums[r] = vf_zero();
-    int64_t chunk = 0;
-    for (; 4 * chunk + 4 <= groups; chunk++)
-        int4_add_products(nr, 4, keys, chunk, q, pitch, sums);
-    if (4 * chunk < groups)
-        int4_add_products(nr, int4_groups_in(groups, chunk), keys, chunk, q, pitch, sums);
+    int64_t slice = 0;
+    for (; 4 * slice + 4 <= groups; slice++)
+        int4_add_products(nr, 4, keys, slice, q, pitch, sums);
+    if (4 * slice < groups)
+        int4_add_products(nr, int4_groups_in(groups, slice), keys, slice, q, pitch, sums);
 }
 
-/** Adds a chunk of four keys to the sums of nr queries; p: their weights, four elements each. */
-ATTN_INLINE void int4_add_values(const int nr, const int groups, const struct int4_rows *keys, int64_t chunk,
+/** Adds a slice of four keys to the sums of nr queries; p: their weights, four elements each. */
+ATTN_INLINE void int4_add_values(const int nr, const int groups, const struct int4_rows *keys, int64_t slice,
                                  const uint64_t *p, vf acc[][4][2])
 {
-    const vf scales = int4_scales(keys, chunk, groups);
+    const vf scales = int4_scales(keys, slice, groups);
     vw weights[2][2];
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
@@ -136,8 +136,8 @@ ATTN_INLINE void int4_add_values(const int nr, const int groups, const struct in
     ATTN_UNROLL
     for (int pair = 0; pair < 2; pair++) {
         vw zipped[2];
-        vw_zip_quarters(int4_chunk(keys->at[2 * pair], chunk, groups),
-                        int4_chunk(keys->at[2 * pair + 1], chunk, groups), zipped);
+        vw_zip_quarters(int4_elements(keys->at[2 * pair], slice, groups),
+                        int4_elements(keys->at[2 * pair + 1], slice, groups), zipped);
         ATTN_UNROLL
         for (int half = 0; half < 2; half++) {
             ATTN_UNROLL
@@ -151,7 +151,7 @@ ATTN_INLINE void int4_add_values(const int nr, const int groups, const struct in
     }
 }
 
-/** A chunk of n channels of a query's sums, in the order of the numbers, times what they are to be multiplied by. */
+/** A slice of n channels of a query's sums, in the order of the numbers, times what they are to be multiplied by. */
 ATTN_INLINE void int4_load_sums(const int whole, int n, enum attn_accumulate mode, float alpha, const float *o,
                                 vf acc[4][2])
 {
@@ -272,11 +272,11 @@ ATTN_INLINE uint64_t int4_weights(const struct attn_few_values *x, int j, int r)
     return (uint64_t)words[1] << 32 | words[0];
 }
 
-/** A chunk of queries r..r+nr-1. The first of all asks for what is wanted next. */
-ATTN_INLINE void int4_value_chunk(const int nr, const int whole, const struct attn_few_values *x, int r, int64_t chunk)
+/** A slice of queries r..r+nr-1. The first of all asks for what is wanted next. */
+ATTN_INLINE void int4_value_slice(const int nr, const int whole, const struct attn_few_values *x, int r, int64_t slice)
 {
-    const int groups = whole ? 4 : int4_groups_in(attn_groups_of(x->dv), chunk);
-    const int64_t c = chunk * 4 * ATTN_I4_GROUP;
+    const int groups = whole ? 4 : int4_groups_in(attn_groups_of(x->dv), slice);
+    const int64_t c = slice * 4 * ATTN_I4_GROUP;
     const int n = whole ? 4 * ATTN_I4_GROUP : (int)(x->dv - c);
     float *const o = x->o + r * x->dv + c;
     vf acc[2][4][2];
@@ -292,7 +292,7 @@ ATTN_INLINE void int4_value_chunk(const int nr, const int whole, const struct at
         ATTN_UNROLL
         for (int i = 0; i < nr; i++)
             weights[i] = int4_weights(x, j, r + i);
-        int4_add_values(nr, groups, &rows, chunk, weights, acc);
+        int4_add_values(nr, groups, &rows, slice, weights, acc);
     }
     ATTN_UNROLL
     for (int i = 0; i < nr; i++)
@@ -301,11 +301,11 @@ ATTN_INLINE void int4_value_chunk(const int nr, const int whole, const struct at
 
 ATTN_INLINE void int4_value_rows(const int nr, const struct attn_few_values *x, int r)
 {
-    int64_t chunk = 0;
-    for (; (chunk + 1) * 4 * ATTN_I4_GROUP <= x->dv; chunk++)
-        int4_value_chunk(nr, 1, x, r, chunk);
-    if (chunk * 4 * ATTN_I4_GROUP < x->dv)
-        int4_value_chunk(nr, 0, x, r, chunk);
+    int64_t slice = 0;
+    for (; (slice + 1) * 4 * ATTN_I4_GROUP <= x->dv; slice++)
+        int4_value_slice(nr, 1, x, r, slice);
+    if (slice * 4 * ATTN_I4_GROUP < x->dv)
+        int4_value_slice(nr, 0, x, r, slice);
 }
 
 /** values_of_few() of ATTN_I4 where sums are free. */

@@ -105,12 +105,12 @@ float *attn_query_rows(const struct pass *pass, const struct strip *strip)
 /** The same in the order of the numbers of ATTN_I4. */
 static void turn_for_int4(const struct pass *pass, const struct strip *strip)
 {
-    const int64_t dk = pass->work->dk, pitch = 2 * attn_int4_words(dk), chunk = 4 * ATTN_I4_GROUP;
+    const int64_t dk = pass->work->dk, pitch = 2 * attn_int4_words(dk), slice = 4 * ATTN_I4_GROUP;
     uint16_t *const rows = (uint16_t *)(void *)attn_query_rows(pass, strip);
     const uint16_t *const from = (const uint16_t *)(const void *)strip->q;
     for (int r = 0; r < strip->rows; r++)
         for (int64_t i = 0; i < pitch; i++) {
-            const int64_t c = i - i % chunk + attn_int4_channel((int)(i % chunk));
+            const int64_t c = i - i % slice + attn_int4_channel((int)(i % slice));
             rows[r * pitch + i] = c < dk ? from[2 * (c / 2 * strip->width + r) + c % 2] : 0;
         }
 }

@@ -20,7 +20,7 @@
 #error "dot_bf16_avx512.h needs -mavx512bf16"
 #endif
 
-#include "simd/int4_avx512.h"
+#include "simd/int4_bf16_avx512.h"
 #include "simd/simd_avx512.h"
 
 #include <string.h>

@@ -185,14 +185,14 @@ static float free_sum(const struct tile_case *c, const struct drawn_scores *d, i
     return pack == 1 && attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j, 0) : raw;
 }
 
-/** The same of ATTN_I4 in pairs: four lanes of a group, its scale, and then the groups of all chunks of 128 channels.
+/** The same of ATTN_I4 in pairs: four lanes of a group, its scale, and then the groups of all slices of 128 channels.
  */
 static float free_int4_sum(const struct tile_case *c, const struct drawn_scores *d, int lane, int j)
 {
     float quarters[4] = {0};
     for (int64_t group = 0; group * 32 < c->shape.d; group++) {
-        const int64_t chunk = group / 4;
-        const char *const q = d->q.at + lane * d->q.stride + chunk * 256;
+        const int64_t slice = group / 4;
+        const char *const q = d->q.at + lane * d->q.stride + slice * 256;
         float x[4] = {0};
         for (int t = 0; t < 4; t++)
             for (int i = 0; i < 4; i++) { /* elements 2i, 2i + 1 of the group are a word */

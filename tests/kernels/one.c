@@ -79,12 +79,12 @@ static void check_scores(const struct tile_case *c, int ordered)
 {
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int pack = c->set->score_pack, n = draw_keys(c), width = c->set->lanes;
-    const int64_t words = draw_width(c), rounded = attn_int4_words(2 * words); /* of whole chunks, for ATTN_I4 */
+    const int64_t words = draw_width(c), rounded = attn_int4_words(2 * words); /* of whole slices, for ATTN_I4 */
     struct drawn_run k = draw_run(c, pack, n, words * pack, ordered, !ordered);
     float *const q = operand_place(c, (size_t)(k.run.dtype == ATTN_I4 ? rounded : words) * 4),
                  *const lanes = operand_place(c, (size_t)(words * width) * 4);
     for (int64_t w = 0; k.run.dtype == ATTN_I4 && pack == 2 && w < rounded; w++)
-        q[w] = 0.0f; /* where a chunk has no channels */
+        q[w] = 0.0f; /* where a slice has no channels */
     for (int64_t w = 0; w < words; w++) {
         uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
                             dtype_narrow(ATTN_BF16, (double)draw_number(c))};

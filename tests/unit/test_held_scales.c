@@ -151,8 +151,8 @@ static float *spoil(struct call *c, struct rng *rng, int which, int64_t b, int64
     const attn_tensor *t = &c->scale[which];
     float *const at = (float *)t->data + block * t->stride[0] + head * t->stride[1] + row * t->stride[2] + group;
     *at = wrong[kind];
-    snprintf(words, size, "params.%s_scale[%d][%d][%d][%d] is %s; expected a finite number", which ? "v" : "k", (int)block,
-             (int)head, (int)row, (int)group, numbers[kind]);
+    snprintf(words, size, "params.%s_scale[%d][%d][%d][%d] is %s; expected a finite number", which ? "v" : "k",
+             (int)block, (int)head, (int)row, (int)group, numbers[kind]);
     return at;
 }
 
@@ -166,7 +166,10 @@ static void check_wrong(struct call *c, struct rng *rng, int rounds)
     for (int i = 0; i < rounds; i++) {
         const int which = (int)rng_range(rng, 0, 1);
         const int64_t b = rng_range(rng, 0, BATCH - 1);
-        const int64_t key = i == 0 ? 0 : i == 1 ? c->kv_len[b] - 1 : i == 2 ? c->kv_len[b] : rng_range(rng, 0, KEYS - 1);
+        const int64_t key = i == 0   ? 0
+                            : i == 1 ? c->kv_len[b] - 1
+                            : i == 2 ? c->kv_len[b]
+                                     : rng_range(rng, 0, KEYS - 1);
         const enum way way = (enum way)rng_range(rng, 0, WAYS - 1);
         char words[160];
         float before, *const at = spoil(c, rng, which, b, key, words, sizeof words);

@@ -13,7 +13,7 @@
 #include "simd/simd_avx512.h"
 
 #if !defined(__AVX512BF16__)
-#error "int4_avx512.h needs -mavx512bf16"
+#error "int4_bf16_avx512.h needs -mavx512bf16"
 #endif
 
 /** There are these operations. */
