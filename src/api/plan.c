@@ -69,11 +69,12 @@ static enum check_depth before_cut(const attn_tensor *k, const attn_tensor *v, e
     return waits ? CHECK_BUT_SCALES : depth;
 }
 
-/** What was left out before, unless it waits for the run. */
-static attn_status check_rest(struct attn_problem *problem, size_t held_size, enum check_depth depth,
-                              enum check_depth done)
+/** What was left out before, unless it waits for the run: as nothing else has to. */
+static attn_status check_rest(struct attn_call *call, enum check_depth depth, enum check_depth done)
 {
-    return done == depth || held_size > 0 ? ATTN_OK : attn_check_quantised(problem, depth);
+    if (depth != CHECK_ALL && depth != CHECK_SHAPES)
+        call->held_size = 0;
+    return done == depth || call->held_size > 0 ? ATTN_OK : attn_check_quantised(&call->problem, depth);
 }
 
 attn_status attn_call_make(struct attn_call *call, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -84,7 +85,7 @@ attn_status attn_call_make(struct attn_call *call, const attn_tensor *q, const a
     const attn_params *p = &call->problem.params;
     cut(call, attn_threads_now(p->executor, p->num_threads));
     call->geometry.threads = call->geometry.parallel;
-    return check_rest(&call->problem, call->held_size, depth, first);
+    return check_rest(call, depth, first);
 }
 
 size_t attn_call_size(const struct attn_call *call)

@@ -12,6 +12,7 @@
 #include "pass/pass.h"
 
 #include <assert.h>
+#include <math.h>
 
 /** Where the rows of a tile are. */
 struct row_list {
@@ -67,24 +68,39 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
     others->next_bytes = (ptrdiff_t)attn_row_bytes(rows->dtype, width);
 }
 
-/** Looks at the scales of n rows of K, or V, from key first on, if somebody asks: just before kernels read them. */
+/** Whether all scales of n rows of K, or V, from key first on, are finite. */
+static int scales_are_finite(const struct pass *pass, const struct attn_rows *rows, const struct attn_page_step *step,
+                             int64_t first, int n, int64_t width)
+{
+    const int64_t scales = attn_row_scales(rows->dtype, width);
+    const struct attn_value_kernels *const floats = pass->work->kernels->plain;
+    int finite = 1;
+    for (int at = 0; at < n;) {
+        const struct attn_piece piece = attn_piece_at(&pass->work->pages, rows, step, first + at, n - at);
+        const char *const numbers = (const char *)piece.rows.scale;
+        const int side_by_side = piece.rows.scale_stride == scales;
+        finite &= floats->finite(numbers, piece.rows.scale_stride * ATTN_WORD, side_by_side ? 1 : piece.n,
+                                 side_by_side ? piece.n * scales : scales);
+        at += piece.n;
+    }
+    return finite;
+}
+
+/** Looks at them, if somebody asks: just before kernels read them. */
 static void look_at_scales(const struct pass *pass, const struct attn_rows *rows, const struct attn_page_step *step,
                            int64_t first, int n, int64_t width)
 {
     if (!pass->looks)
         return;
-    const int64_t scales = attn_row_scales(rows->dtype, width);
-    for (int at = 0; at < n;) {
-        const struct attn_piece piece = attn_piece_at(&pass->work->pages, rows, step, first + at, n - at);
-        const char *const numbers = (const char *)piece.rows.scale;
-        const int side_by_side = piece.rows.scale_stride == scales;
-        const struct attn_value_kernels *const floats = pass->work->kernels->plain;
-        if (!floats->finite(numbers, piece.rows.scale_stride * ATTN_WORD, side_by_side ? 1 : piece.n,
-                            side_by_side ? piece.n * scales : scales))
-            pass->looks->wrong = 1;
-        at += piece.n;
-    }
+    if (!scales_are_finite(pass, rows, step, first, n, width))
+        pass->looks->wrong = 1;
     pass->looks->rows += n;
+}
+
+int attn_int4_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit)
+{
+    const struct attn_work *work = pass->work;
+    return scales_are_finite(pass, &work->v, &work->pages.v_step, keys->first + unit->run.lo, unit->n, work->dv);
 }
 
 int attn_few_take_rows(const struct pass *pass)
@@ -184,4 +200,39 @@ void attn_few_values(const struct pass *pass, const struct key_block *keys, cons
                   next_keys, &few.v);
     }
     pass->values->values_of_few(&few);
+}
+
+/** Whether a query sees a key of a tile. */
+static int sees(const struct attn_tile_mask *mask, int key, int lane)
+{
+    return mask->kind == MASK_NONE       ? 1
+           : mask->kind == MASK_DIAGONAL ? key <= lane + mask->diagonal
+           : mask->kind == MASK_LIVE     ? mask->live[key * mask->live_pitch + lane] != 0
+           : mask->kind == MASK_BIAS     ? mask->bias[key * mask->bias_pitch + lane] != -INFINITY
+                                         : 0;
+}
+
+void attn_few_int4_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                               enum attn_accumulate mode, const float *alpha)
+{
+    const struct attn_work *work = pass->work;
+    const struct strip *strip = unit->strip;
+    memset(pass->scratch.zero_scales, 0, (size_t)attn_groups_of(work->dv) * sizeof(float));
+    for (int r = 0; r < strip->rows; r++) {
+        struct row_list list;
+        list_rows(&work->pages, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, &list);
+        for (int j = 0; j < n; j++)
+            if (!sees(&unit->mask, j, r))
+                list.scale[j] = pass->scratch.zero_scales;
+        const struct attn_few_values few = {.p = pass->scratch.s + r,
+                                            .v = {.at = list.at, .scale = list.scale, .dtype = work->v.dtype},
+                                            .dv = work->dv,
+                                            .rows = 1,
+                                            .keys = n,
+                                            .free = 1,
+                                            .o = strip->o + r * work->dv,
+                                            .mode = mode,
+                                            .alpha = alpha + r};
+        pass->values->values_of_few(&few);
+    }
 }

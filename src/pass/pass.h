@@ -308,6 +308,13 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
 void attn_few_values(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
                      enum attn_accumulate mode, const float *alpha);
 
+/** Whether scales of V in ATTN_I4 are finite where a unit has keys; numbers are. */
+int attn_int4_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit);
+
+/** attn_few_values() where they are not, query by query: what one does not see has scales of 0. */
+void attn_few_int4_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                               enum attn_accumulate mode, const float *alpha);
+
 /** The mask of a strip's rows and the keys of a run, of which first is the first. */
 struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *strip, int64_t first, int n,
                                    enum run_kind run);

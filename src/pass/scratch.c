@@ -105,6 +105,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(piece_k, shape->piece_k);
     TAKE(piece_v, shape->piece_v);
     TAKE(piece_scales, shape->piece_scales);
+    TAKE(zero_scales, shape->int4 ? attn_groups_of(shape->dv) : 0);
 #undef TAKE
     scratch->key_block = (int)key_block;
     scratch->blocks = (int)shape->blocks;

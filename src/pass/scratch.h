@@ -59,6 +59,7 @@ struct attn_scratch {
                             pages */
     char *piece_v;       /**< [key_block][dv] the same of V */
     float *piece_scales; /**< [key_block][of a row] the scales of such rows of K until they are words, then of V */
+    float *zero_scales;  /**< [of a row of V] of int4 in pairs: those of a key that is not seen */
     int key_block;       /**< keys of a block */
     int blocks;          /**< of keys that are there at once */
     int next_strips;     /**< strips that next_o, next_m and next_l have room for */

@@ -28,7 +28,11 @@ static inline __m512i vw_int4(__m512i elements, const int t)
                          (short)0xc0e0, (short)0xc100, 0x40e0, 0x40c0, 0x40a0, 0x4080, 0x4040, 0x4000, 0x3f80, 0,
                          (short)0xbf80, (short)0xc000, (short)0xc040, (short)0xc080, (short)0xc0a0, (short)0xc0c0,
                          (short)0xc0e0, (short)0xc100, 0x40e0, 0x40c0, 0x40a0, 0x4080, 0x4040, 0x4000, 0x3f80, 0);
-    return _mm512_permutexvar_epi16(t == 0 ? elements : _mm512_srli_epi16(elements, 4 * t), numbers);
+    const __m512i from = t == 0   ? elements
+                         : t == 1 ? _mm512_srli_epi16(elements, 4)
+                         : t == 2 ? _mm512_srli_epi16(elements, 8)
+                                  : _mm512_srli_epi16(elements, 12);
+    return _mm512_permutexvar_epi16(from, numbers);
 }
 
 /** The first four elements of each quarter of a and b in turns, and the last four. */
