@@ -342,6 +342,31 @@ static int side_by_side(struct rng *rng, const char *isa)
     return holds;
 }
 
+/** Queries in other types than bf16 keep their bits beside keys and values in 4 bits: nothing rounds them. */
+static int other_queries(struct rng *rng, const char *isa)
+{
+    const int64_t group = rng_range(rng, 1, 2), tk = rng_range(rng, 1, 400), d = RNG_PICK(rng, 31, 64, 128);
+    struct problem p = {.params = attn_params_default(), .out = ATTN_F32};
+    struct scales scales;
+    random_floats(rng, &p.q, (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_F16), 1, group, 1, d);
+    random_floats(rng, &p.k, ATTN_F32, 1, 1, tk, d);
+    random_floats(rng, &p.v, ATTN_F32, 1, 1, tk, d);
+    narrow(&p.k, ATTN_I4, &scales.k);
+    narrow(&p.v, ATTN_I4, &scales.v);
+    p.params.k_scale = &scales.k;
+    p.params.v_scale = &scales.v;
+    p.params.sums = ATTN_SUMS_FREE;
+    p.params.isa = isa;
+    struct result r = problem_run(&p);
+    p.params.isa = test_isa_of_floats(isa);
+    struct result expected = problem_run(&p);
+    const int holds = results_equal(&expected, &r);
+    result_free(&expected);
+    result_free(&r);
+    drop(&p, &scales);
+    return holds;
+}
+
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
@@ -350,6 +375,7 @@ int main(int argc, char **argv)
         {"close to ordered sums", close_to_ordered},
         {"few queries alone", reaches_few},
         {"rows apart", side_by_side},
+        {"queries that are not bf16", other_queries},
     };
     return properties_run(argc, argv, "test_free_sums", properties, sizeof properties / sizeof *properties);
 }

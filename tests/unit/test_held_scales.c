@@ -277,7 +277,10 @@ static void check_hidden(struct rng *rng, int by_mask)
             scales[which][i] = rng_normal(rng) / 8;
     }
     for (int i = 0; i < TOKENS * WIDE; i++)
-        queries[i] = (uint16_t)(0x3e00 + rng_range(rng, 0, 255));
+        queries[i] = (uint16_t)(0x3e00 + rng_range(rng, 0, 255) + (rng_percent(rng, 50) ? 0x8000 : 0));
+    for (int i = 0; i < 6; i++) /* maxima of some queries grow late, and by much */
+        for (int g = 0; g < WIDE / 32; g++)
+            scales[0][rng_range(rng, KEYS / 2, KEYS - TOKENS) * (WIDE / 32) + g] *= 20.0f * (float)(i + 1);
     for (int i = 0; i < TOKENS * KEYS; i++)
         seen[i] = (uint8_t)(by_mask ? rng_percent(rng, 70) : i % KEYS <= KEYS - TOKENS + i / KEYS);
     attn_tensor q = attn_bhtd(queries, 1, 1, TOKENS, WIDE), k = attn_bhtd(numbers[0], 1, 1, KEYS, WIDE), v = k;
