@@ -184,67 +184,122 @@ ATTN_INLINE void int4_store_sums(const int whole, int n, vf acc[4][2], float *o)
     }
 }
 
-/* ------------------------------------------------------- one query, and runs -- */
+/* ------------------------------------------------------------------- runs -- */
 
-/** scores_of_one() of rows of so many groups. */
-ATTN_INLINE void int4_one_scores(const int groups, const struct attn_row_run *k, const float *q, float *s, float *max)
+/** Scores of nr queries and keys j..j+VF_LEN-1 of a run, all of them there or not; q: of the first of these. */
+ATTN_INLINE void int4_run_group(const int nr, const int all, const int groups, const struct attn_row_run *k,
+                                const float *q, int j, vf *scores)
 {
-    vf most = vf_set1(-INFINITY), seen = vf_zero(), sums[4];
-    int j = 0;
-    for (; j + VF_LEN <= k->n; j += VF_LEN) {
-        ATTN_UNROLL
-        for (int i = 0; i < 4; i++) {
-            const struct int4_rows rows = int4_rows_of_run(1, k, groups, j + 4 * i);
-            int4_products(1, groups, &rows, q, 0, &sums[i]);
-        }
-        const vf scores = vf_add_quarters(sums);
-        vf_store(s + j, scores);
-        most = vf_max(scores, most); /* NaN left out */
-        seen = int4_note(seen, scores);
+    const int64_t pitch = attn_int4_words((int64_t)groups * ATTN_I4_GROUP);
+    vf sums[4][4];
+    ATTN_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const struct int4_rows rows = int4_rows_of_run(all, k, groups, j + 4 * i);
+        int4_products(nr, groups, &rows, q, pitch, sums[i]);
     }
-    if (j < k->n) {
-        for (int i = 0; i < 4; i++) {
-            const struct int4_rows rows = int4_rows_of_run(0, k, groups, j + 4 * i);
-            int4_products(1, groups, &rows, q, 0, &sums[i]);
-        }
-        float last[VF_LEN];
-        const vf scores = vf_add_quarters(sums);
-        seen = int4_note(seen, scores);
-        vf_store(last, scores);
-        for (int i = k->n - j; i < VF_LEN; i++)
-            last[i] = -INFINITY;
-        most = vf_max(vf_load(last), most);
-        memcpy(s + j, last, (size_t)(k->n - j) * sizeof *s);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        const vf quarters[4] = {sums[0][r], sums[1][r], sums[2][r], sums[3][r]};
+        scores[r] = vf_add_quarters(quarters);
     }
-    *max = vf_max_across(most);
+}
+
+/** The same, stored. */
+ATTN_INLINE void int4_run_scores(const int nr, const int groups, const struct attn_row_run *k, const float *q, int j,
+                                 float *s, ptrdiff_t pitch, vf *most, vf *seen)
+{
+    const int there = k->n - j;
+    vf scores[4];
+    if (there >= VF_LEN)
+        int4_run_group(nr, 1, groups, k, q, j, scores);
+    else
+        int4_run_group(nr, 0, groups, k, q, j, scores);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        most[r] = vf_max(scores[r], most[r]); /* NaN left out; what stands for no key is the last one again */
+        *seen = int4_note(*seen, scores[r]);
+        if (there >= VF_LEN)
+            vf_store(s + r * pitch + j, scores[r]);
+        else
+            vf_store_tail(s + r * pitch + j, scores[r], there);
+    }
+}
+
+/** scores_side_by_side() of rows of so many groups. */
+ATTN_INLINE void int4_scores_of_run(const int groups, const struct attn_row_run *k, const float *q, int rows, float *s,
+                                    ptrdiff_t pitch, float *max)
+{
+    const int64_t words = attn_int4_words((int64_t)groups * ATTN_I4_GROUP);
+    vf most[VF_LEN / 2], seen = vf_zero();
+    for (int r = 0; r < rows; r++)
+        most[r] = vf_set1(-INFINITY);
+    for (int j = 0; j < k->n; j += VF_LEN) {
+        int r = 0;
+        for (; r + 4 <= rows; r += 4)
+            int4_run_scores(4, groups, k, q + r * words, j, s + r * pitch, pitch, most + r, &seen);
+        if (r + 2 <= rows) {
+            int4_run_scores(2, groups, k, q + r * words, j, s + r * pitch, pitch, most + r, &seen);
+            r += 2;
+        }
+        if (r < rows)
+            int4_run_scores(1, groups, k, q + r * words, j, s + r * pitch, pitch, most + r, &seen);
+    }
+    for (int r = 0; r < rows; r++)
+        max[r] = vf_max_across(most[r]);
     int4_tell(k, seen);
 }
 
-/** values_of_one() of rows of so many groups. */
-ATTN_INLINE void int4_one_values(const int groups, const struct attn_row_run *v, const float *p,
-                                 enum attn_accumulate mode, float alpha, float *o)
+/** Adds rows first..end-1 of a run to nr queries' sums; first is a multiple of 4. */
+ATTN_INLINE void int4_run_values(const int nr, const int groups, const struct attn_row_run *v, int first, int end,
+                                 const float *p, ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha,
+                                 float *o)
 {
     const int channels = groups * ATTN_I4_GROUP;
-    vf acc[1][4][2], seen = vf_zero();
-    int4_load_sums(0, channels, mode, alpha, o, acc[0]);
-    int j = 0;
-    for (; j + 4 <= v->n; j += 4) {
-        const struct int4_rows rows = int4_rows_of_run(1, v, groups, j);
-        uint64_t weights;
-        memcpy(&weights, p + j / 2, sizeof weights);
-        int4_add_values(1, groups, &rows, 0, &weights, acc);
-    }
-    if (j < v->n) {
-        const struct int4_rows rows = int4_rows_of_run(0, v, groups, j);
-        uint64_t weights = 0;
-        memcpy(&weights, p + j / 2, (size_t)key_words(v->n - j) * sizeof *p);
-        int4_add_values(1, groups, &rows, 0, &weights, acc);
+    vf acc[2][4][2], seen = vf_zero();
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        int4_load_sums(0, channels, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + r * channels, acc[r]);
+    for (int j = first; j < end; j += 4) {
+        uint64_t weights[2] = {0, 0};
+        const int words = end - j < 4 ? (int)key_words(end - j) : 2;
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++) {
+            if (words == 2)
+                memcpy(&weights[r], p + r * pitch + j / 2, sizeof *weights);
+            else
+                memcpy(&weights[r], p + r * pitch + j / 2, sizeof *p);
+        }
+        struct int4_rows rows;
+        if (end - j >= 4)
+            rows = int4_rows_of_run(1, v, groups, j);
+        else
+            rows = int4_rows_of_run(0, v, groups, j);
+        int4_add_values(nr, groups, &rows, 0, weights, acc);
     }
     ATTN_UNROLL
-    for (int w = 0; w < 8; w++)
-        seen = int4_note(seen, acc[0][w / 2][w % 2]);
-    int4_store_sums(0, channels, acc[0], o);
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int w = 0; w < 8; w++)
+            seen = int4_note(seen, acc[r][w / 2][w % 2]);
+        int4_store_sums(0, channels, acc[r], o + r * channels);
+    }
     int4_tell(v, seen);
+}
+
+/** values_side_by_side() of rows of so many groups. */
+ATTN_INLINE void int4_values_of_run(const int groups, const struct attn_row_run *v, int rows, const float *p,
+                                    ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha, float *o)
+{
+    const int channels = groups * ATTN_I4_GROUP, step = rows <= 2 ? v->n : ATTN_SIDE_ROWS;
+    for (int first = 0; first < v->n; first += step) {
+        const int end = v->n - first < step ? v->n : first + step;
+        const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;
+        int r = 0;
+        for (; r + 2 <= rows; r += 2)
+            int4_run_values(2, groups, v, first, end, p + r * pitch, pitch, now, alpha + r, o + r * channels);
+        if (r < rows)
+            int4_run_values(1, groups, v, first, end, p + r * pitch, pitch, now, alpha + r, o + r * channels);
+    }
 }
 
 /* ------------------------------------------------------ few queries, and lists -- */

@@ -163,9 +163,12 @@ struct attn_row_run {
     int *wrong; /**< of ATTN_I4 in pairs: set if a scale may not be finite; NULL: they are */
 };
 
-/** Vectors of words of K and of channels of V that rows have at most for scores_of_one() and values_of_one(); half
- * and a quarter of them are the other widths. */
-#define ATTN_ONE_VECTORS 8
+/** Vectors of words of K and of channels of V that rows have at most for scores_side_by_side() and
+ * values_side_by_side(); half and a quarter of them are the other widths. */
+#define ATTN_SIDE_VECTORS 8
+
+/** Rows of V that several queries take at a time there: what the nearest cache holds of them. */
+#define ATTN_SIDE_ROWS 32
 
 /** Queries of weights_of_few() at most: of more there are as many exponentials as of a vector with a query per lane. */
 #define ATTN_FEW_WEIGHTS 4
@@ -217,7 +220,7 @@ struct attn_score_kernels {
     int word_step;     /**< words of a row are a multiple of it; 0: any number */
     int row_step;      /**< scores are written for a multiple of it of keys; 0: for those that there are */
     int strip_vectors; /**< that scores() takes at most; 0: as many as a strip has */
-    int int4;          /**< pairs: scores_free() and scores_of_one() take ATTN_I4 as it lies, and so does struct
+    int int4;          /**< pairs: scores_free() and scores_side_by_side() take ATTN_I4 as it lies, and so does struct
                             attn_value_kernels where sums are free; x->q is [rows][attn_int4_words()] then */
     int raw;  /**< scores leave their tile without the scale, unless the mask is a bias: factor brings it later */
     int int8; /**< struct attn_int8_memory, scale and start of the keys are wanted */
@@ -246,10 +249,12 @@ struct attn_score_kernels {
     void (*scores_of_few)(const struct attn_score_operands *x, int n, float *max);
     /** scores_of_few() whose sums add their channels in an order of their own; x->q is [rows][words]. NULL: none. */
     void (*scores_free)(const struct attn_score_operands *x, int n, float *max);
-    /** scores_free() of one query q[words] and a run of keys: s[k->n] without a factor, and its maximum. NULL: none. */
-    void (*scores_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
-    /** The same of sums in the order of the channels, of any type, q being [words][lanes] as for scores(). */
-    void (*ordered_of_one)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
+    /** scores_free() of rows queries and a run of keys: s[rows][pitch] without a factor, and max[rows]. NULL: none. */
+    void (*scores_side_by_side)(const struct attn_row_run *k, const float *q, int64_t words, int rows, float *s,
+                                ptrdiff_t pitch, float *max);
+    /** The same of one query whose sums are in the order of the channels, and keys of any type; q is [words][lanes] as
+     * for scores(). */
+    void (*ordered_side_by_side)(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max);
     /**
      * All steps of the softmax for some blocks, with the same bits as these and the values of its own set, or of the
      * one that this one extends: those, of so many, that leave m where it is for certain, up to the first one that may
@@ -339,10 +344,10 @@ struct attn_value_kernels {
     void (*weights_of_few)(int rows, const float *m, int n, const float *factor, float *s, float *l);
     /** weights() of one query, whose scores s[n] become words[]. factor: 1 if scores come whole. NULL: none. */
     void (*weights_of_one)(float m, int n, float factor, float *s, float *l);
-    /** Adds the values that such words weigh to o[dv], alpha being of ACCUMULATE_RESCALE; free: struct
-     * attn_few_values. NULL: none. */
-    void (*values_of_one)(const struct attn_row_run *v, const float *p, int free, int64_t dv, enum attn_accumulate mode,
-                          float alpha, float *o);
+    /** Adds the values that such words p[rows][pitch] weigh to o[rows][dv], alpha[rows] being of ACCUMULATE_RESCALE;
+     * free: struct attn_few_values. Of E4M3 and, but for pairs, ATTN_I4 there is one query. NULL: none. */
+    void (*values_side_by_side)(const struct attn_row_run *v, int rows, const float *p, ptrdiff_t pitch, int free,
+                                int64_t dv, enum attn_accumulate mode, const float *alpha, float *o);
     /** Clears the dropped ones of n weights in words. */
     void (*drop)(const struct attn_drop *drop, int nv, int n, float *p);
     /** Adds the tile to o. */

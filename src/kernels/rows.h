@@ -40,14 +40,14 @@
     } while (0)
 
 /** Calls body with the vectors of so many lanes that a row is. */
-#define ATTN_ONE_BY_WIDTH(width, body, dtype, ...)                                                                     \
+#define ATTN_SIDE_BY_WIDTH(width, body, dtype, ...)                                                                    \
     do {                                                                                                               \
-        if ((width) == ATTN_ONE_VECTORS * VF_LEN)                                                                      \
-            body(dtype, ATTN_ONE_VECTORS, __VA_ARGS__);                                                                \
-        else if ((width) == ATTN_ONE_VECTORS / 2 * VF_LEN)                                                             \
-            body(dtype, ATTN_ONE_VECTORS / 2, __VA_ARGS__);                                                            \
+        if ((width) == ATTN_SIDE_VECTORS * VF_LEN)                                                                     \
+            body(dtype, ATTN_SIDE_VECTORS, __VA_ARGS__);                                                               \
+        else if ((width) == ATTN_SIDE_VECTORS / 2 * VF_LEN)                                                            \
+            body(dtype, ATTN_SIDE_VECTORS / 2, __VA_ARGS__);                                                           \
         else                                                                                                           \
-            body(dtype, ATTN_ONE_VECTORS / 4, __VA_ARGS__);                                                            \
+            body(dtype, ATTN_SIDE_VECTORS / 4, __VA_ARGS__);                                                           \
     } while (0)
 
 /** Row i. */

@@ -10,7 +10,7 @@
 #include "kernels/pack_bf16.h"
 #include "kernels/score_few.h"
 #include "kernels/score_free.h"
-#include "kernels/score_one.h"
+#include "kernels/score_side.h"
 #include "kernels/score_tile.h"
 
 #ifdef VW_INT4
@@ -29,7 +29,7 @@ static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .scores = score_tile,
                                                         .scores_of_few = SCORES_OF_FEW,
                                                         .scores_free = SCORES_FREE,
-                                                        .scores_of_one = SCORES_OF_ONE,
-                                                        .ordered_of_one = ORDERED_OF_ONE};
+                                                        .scores_side_by_side = SCORES_SIDE_BY_SIDE,
+                                                        .ordered_side_by_side = ORDERED_SIDE_BY_SIDE};
 
 #endif

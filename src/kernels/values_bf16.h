@@ -14,7 +14,7 @@
 #include ATTN_WEIGHTS
 
 #include "kernels/value_few.h"
-#include "kernels/value_one.h"
+#include "kernels/value_side.h"
 #include "kernels/value_tile.h"
 
 /** n elements of two rows as words; second NULL: 0. */
@@ -83,7 +83,7 @@ static const struct attn_value_kernels value_kernels = {.name = "bf16",
                                                         .values_of_few = VALUES_OF_FEW,
                                                         .weights = make_weights,
                                                         .weights_of_one = WEIGHTS_OF_ONE,
-                                                        .values_of_one = VALUES_OF_ONE,
+                                                        .values_side_by_side = VALUES_SIDE_BY_SIDE,
                                                         .drop = drop_weights,
                                                         .values = value_tile,
                                                         .finite = values_finite,

@@ -10,7 +10,7 @@
 #include "kernels/rows.h"
 #include "kernels/softmax.h"
 #include "kernels/value_few.h"
-#include "kernels/value_one.h"
+#include "kernels/value_side.h"
 #include "kernels/value_rows.h"
 #include "kernels/value_tile.h"
 
@@ -154,7 +154,7 @@ static const struct attn_value_kernels value_kernels = {.name = "f32",
                                                         .weights = make_weights,
                                                         .weights_of_few = WEIGHTS_OF_FEW,
                                                         .weights_of_one = WEIGHTS_OF_ONE,
-                                                        .values_of_one = VALUES_OF_ONE,
+                                                        .values_side_by_side = VALUES_SIDE_BY_SIDE,
                                                         .drop = drop_weights,
                                                         .values = value_tile,
                                                         .values_to_rows = values_to_rows,

@@ -129,8 +129,8 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     gather_global_queries(pass);
     pass->end = attn_visible_end(work);
     pass->few = pass->num_strips == 1 && pass->strips[0].few;
-    pass->one = is_plain(work) && attn_is_one_query(pass);
-    pass->blocks = pass->one ? ATTN_ONE_BLOCKS : pass->scratch.blocks;
+    pass->side_by_side = is_plain(work) && attn_is_side_by_side(pass);
+    pass->blocks = pass->side_by_side ? attn_side_blocks(pass) : pass->scratch.blocks;
 }
 
 /** Asks for a row of so many bytes that will be read (or, with write, written) soon; L2 has room for it. */
@@ -474,8 +474,8 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
             attn_begin_split(pass, strip);
         if (last && !leaves_sums(work)) /* the strip's rows of out are written next */
             prefetch_queries(work, 1, strip->first, strip->first + strip->rows);
-        if (pass->one && sees_whole(stretch, i))
-            attn_one_query(pass, stretch->num_blocks, stretch->keys);
+        if (pass->side_by_side && sees_whole(stretch, i))
+            attn_side_by_side(pass, stretch->num_blocks, stretch->keys);
         else
             run_blocks(pass, stretch, i, strip);
         if (stretch->ends && stretch->partial)

@@ -58,9 +58,9 @@ struct pass {
     struct scale_looks *looks; /**< NULL: nobody asks */
     float *called;             /**< where scores go before a callback changes them; NULL: nowhere */
     int few;                   /**< all queries are few: K and V need not become words */
-    int one;                   /**< there is one query: one_query.c has another order for it */
-    int blocks;                /**< of keys that are there at once */
-    int num_gathered;          /**< 0: none, or they stay with their neighbours */
+    int side_by_side; /**< rows of K and V are, and queries see them all: side_by_side.c has another order for that */
+    int blocks;       /**< of keys that are there at once */
+    int num_gathered; /**< 0: none, or they stay with their neighbours */
 };
 
 /** Cuts the block of queries into strips; leaves q to attn_pack_strip(). */
@@ -288,14 +288,24 @@ static inline int attn_frees_scales(const struct attn_work *work)
 /** Where a strip's queries lie row by row, as attn_turn_queries() leaves them. */
 float *attn_query_rows(const struct pass *pass, const struct strip *strip);
 
-/** Blocks of keys that attn_one_query() goes over at once. */
-#define ATTN_ONE_BLOCKS 8
+/** Blocks of keys that attn_side_by_side() goes over at once. */
+#define ATTN_SIDE_BLOCKS 8
 
-/** Whether a pass that does nothing else to scores and weights is of one query that attn_one_query() can take. */
-int attn_is_one_query(const struct pass *pass);
+/** Queries that are few on any instruction set: half of the lanes. */
+#define ATTN_MAX_FEW 8
+
+/** So many, or as many as there is room for the scores of. */
+static inline int attn_side_blocks(const struct pass *pass)
+{
+    const int room = pass->work->kernels->strip / pass->strips[0].rows;
+    return room < ATTN_SIDE_BLOCKS ? room : ATTN_SIDE_BLOCKS;
+}
+
+/** Whether a pass that does nothing else to scores and weights is of one query that attn_side_by_side() can take. */
+int attn_is_side_by_side(const struct pass *pass);
 
 /** Adds keys lo..hi-1 of some blocks, all of which the pass's only query sees. */
-void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *keys);
+void attn_side_by_side(struct pass *pass, int num_blocks, const struct key_block *keys);
 
 /** Writes a strip's packed queries row by row, for scores_free(). */
 void attn_turn_queries(const struct pass *pass, const struct strip *strip);

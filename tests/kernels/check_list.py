@@ -48,7 +48,7 @@ if (len(defined) < 95 or len(operations) < 9 or
     sys.exit(f"{len(defined)} definitions in {sorted(groups)} were found in {sources}; expected more, or other ones")
 rows = {(MERGED.get(line[0], line[0]), line[1]) for line in listed}
 tables_of = {name: group for group, name in defined}
-rows = {(tables_of.get(name, group) if group in ("few", "gradients", "one", "stored") else group, name) for group, name in rows}
+rows = {(tables_of.get(name, group) if group in ("few", "gradients", "side_by_side", "stored") else group, name) for group, name in rows}
 rows = {row for row in rows if row[0] in groups}
 for group, name in sorted(defined - rows):
     print(f"{name} ({group}) has no row in check_kernels")

@@ -126,7 +126,7 @@ struct group {
 
 extern const struct group group_vector_operations, group_word_operations, group_exp2, group_scores, group_values,
     group_int4_operations, group_vectors, group_matrix, group_matrix_operations, group_weights_table, group_few,
-    group_one, group_gradients, group_stored, group_states, group_state_products, group_state_steps,
+    group_side_by_side, group_gradients, group_stored, group_states, group_state_products, group_state_steps,
     group_state_columns;
 
 /** Counts a failure; the first few of a row print the sentence and the command that repeats the case (-1: none). */

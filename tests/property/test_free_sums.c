@@ -283,20 +283,21 @@ static void plant(struct rng *rng, const attn_tensor *t, int nans)
 }
 
 /**
- * One query for each key head, with sums of either kind: rows of K and V that follow each other without a gap may be
- * gone through in another way than rows with something between them, in the widths that kernels are made for
- * (ATTN_ONE_VECTORS) and in others.
+ * One query or few for each key head, with sums of either kind: rows of K and V that follow each other without a gap
+ * may be gone through in another way than rows with something between them, in the widths that kernels are made for
+ * (ATTN_SIDE_VECTORS) and in others.
  */
 static int side_by_side(struct rng *rng, const char *isa)
 {
     const int64_t batch = rng_range(rng, 1, 2), heads = rng_range(rng, 1, 2);
+    const int64_t group = rng_percent(rng, 50) ? 1 : rng_range(rng, 2, few_of(isa) > 2 ? few_of(isa) : 2);
     const int64_t tk = rng_percent(rng, 30) ? rng_range(rng, 4000, 9000) : rng_range(rng, 1, 1500);
     const int64_t dk = RNG_PICK(rng, 16, 32, 64, 128, 256, 80), dv = rng_percent(rng, 70) ? dk : 64;
     const int quantised = rng_percent(rng, 50), pairs = test_isa_has_pairs(isa);
     attn_tensor q, k, v, narrow_k = {0}, narrow_v = {0}, k_scale = {0}, v_scale = {0}, out[2], lse[2];
-    float outs[2][4 * 256], lses[2][4];
+    static float outs[2][32 * 256], lses[2][32];
     int64_t kv_len[2], kv_start[2];
-    random_floats(rng, &q, draw_type(rng, isa), batch, heads, 1, dk);
+    random_floats(rng, &q, draw_type(rng, isa), batch, heads * group, 1, dk);
     random_floats(rng, &k, draw_type(rng, isa), batch, heads, tk, dk);
     random_floats(rng, &v, draw_type(rng, isa), batch, heads, tk, dv);
     plant(rng, &k, !quantised && rng_percent(rng, 20));
@@ -322,14 +323,14 @@ static int side_by_side(struct rng *rng, const char *isa)
     const attn_tensor near = quantised ? narrow_k : k, near_v = quantised ? narrow_v : v;
     const attn_tensor far_k = spread(rng, &near), far_v = spread(rng, &near_v);
     for (int i = 0; i < 2; i++) {
-        out[i] = attn_bhtd(outs[i], batch, heads, 1, dv);
-        lse[i] = attn_bhtd(lses[i], batch, heads, 1, 1);
+        out[i] = attn_bhtd(outs[i], batch, heads * group, 1, dv);
+        lse[i] = attn_bhtd(lses[i], batch, heads * group, 1, 1);
         params.lse = &lse[i];
         params.num_threads = i == 0 ? 2 : 1;
         must_succeed(attn_forward(&q, i == 0 ? &near : &far_k, i == 0 ? &near_v : &far_v, &out[i], &params),
                      "attn_forward");
     }
-    const size_t rows = (size_t)(batch * heads);
+    const size_t rows = (size_t)(batch * heads * group);
     const int holds = memcmp(outs[0], outs[1], rows * (size_t)dv * sizeof(float)) == 0 &&
                       memcmp(lses[0], lses[1], rows * sizeof(float)) == 0;
     if (!holds)

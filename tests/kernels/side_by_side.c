@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The functions of one query and rows that follow each other (score_one.h,
- * value_one.h): held to those of few queries, which few.c holds to the
+ * The functions of few queries and rows that follow each other (score_side.h,
+ * value_side.h): held to those of rows anywhere, which few.c holds to the
  * definitions, and of whose sums they promise the bits.
  */
 #include "operands.h"
@@ -15,7 +15,7 @@
 /** Words of a row of one of the widths that the functions take. */
 static int64_t draw_width(const struct tile_case *c)
 {
-    const int vectors = c->shape.plain ? ATTN_ONE_VECTORS : ATTN_ONE_VECTORS >> rng_range(c->rng, 0, 2);
+    const int vectors = c->shape.plain ? ATTN_SIDE_VECTORS : ATTN_SIDE_VECTORS >> rng_range(c->rng, 0, 2);
     return (int64_t)vectors * c->set->lanes;
 }
 
@@ -74,59 +74,75 @@ static void expect_known(const struct tile_case *c, int spoilt, int wrong)
         expect_word(c, "wrong", 0, 0, (uint32_t)wrong, (uint32_t)spoilt);
 }
 
-/** Lane 0 of a tile is what one query has. */
+/** Queries: of types that take one, one. */
+static int draw_queries(const struct tile_case *c, attn_dtype dtype, int takes_one)
+{
+    const int one =
+        c->shape.plain || takes_one || dtype == ATTN_F8_E4M3 || (dtype == ATTN_I4 && c->set->score_pack == 1);
+    return one || rng_percent(c->rng, 40) ? 1 : (int)rng_range(c->rng, 2, c->set->lanes / 2);
+}
+
+/** Lanes of a tile are what few queries have. */
 static void check_scores(const struct tile_case *c, int ordered)
 {
     const struct attn_score_kernels *kernels = c->set->kernels->scores;
     const int pack = c->set->score_pack, n = draw_keys(c), width = c->set->lanes;
     const int64_t words = draw_width(c), rounded = attn_int4_words(2 * words); /* of whole slices, for ATTN_I4 */
     struct drawn_run k = draw_run(c, pack, n, words * pack, ordered, !ordered);
-    float *const q = operand_place(c, (size_t)(k.run.dtype == ATTN_I4 ? rounded : words) * 4),
-                 *const lanes = operand_place(c, (size_t)(words * width) * 4);
-    for (int64_t w = 0; k.run.dtype == ATTN_I4 && pack == 2 && w < rounded; w++)
-        q[w] = 0.0f; /* where a slice has no channels */
-    for (int64_t w = 0; w < words; w++) {
-        uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
-                            dtype_narrow(ATTN_BF16, (double)draw_number(c))};
-        const float number = draw_number(c);
-        memcpy(&q[w], pack == 2 ? (const void *)pair : (const void *)&number, sizeof *q);
-        for (int lane = 0; lane < width; lane++)
-            lanes[w * width + lane] = lane == 0 ? q[w] : 0.0f;
-    }
-    float *const s = operand_place(c, (size_t)n * 4), *const tile = operand_place(c, (size_t)(n * width) * 4);
+    const int int4 = pack == 2 && k.run.dtype == ATTN_I4, rows = draw_queries(c, k.run.dtype, ordered);
+    const int64_t row = int4 ? rounded : words, pitch = n + rng_range(c->rng, 0, 3);
+    float *const q = operand_place(c, (size_t)(rows * row) * 4);
+    float *const lanes = operand_place(c, (size_t)(words * width) * 4);
+    memset(q, 0, (size_t)(rows * row) * 4); /* where a slice has no channels */
+    memset(lanes, 0, (size_t)(words * width) * 4);
+    for (int r = 0; r < rows; r++)
+        for (int64_t w = 0; w < words; w++) {
+            uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
+                                dtype_narrow(ATTN_BF16, (double)draw_number(c))};
+            const float number = draw_number(c);
+            memcpy(&q[r * row + w], pack == 2 ? (const void *)pair : (const void *)&number, sizeof *q);
+            lanes[w * width + r] = q[r * row + w];
+        }
+    float *const s = operand_place(c, (size_t)(rows * pitch) * 4), *const tile =
+                                                                       operand_place(c, (size_t)(n * width) * 4);
     float *const max = operand_place(c, (size_t)width * 4), *const factor = operand_floats(c, width);
-    float most;
+    float most[MAX_LANES];
     for (int lane = 0; lane < width; lane++)
         factor[lane] = 1.0f;
-    void (*const of_one)(const struct attn_row_run *, const float *, int64_t, float *, float *) =
-        ordered ? kernels->ordered_of_one : kernels->scores_of_one;
     const float *const own = ordered ? lanes : q;
     int wrong;
     const int spoilt = pack == 2 && spoil_run(c, &k, words * pack, &wrong);
-    TIME_IF_WANTED(c, of_one(&k.run, own, words, s, &most));
-    of_one(&k.run, own, words, s, &most);
+    if (ordered) {
+        TIME_IF_WANTED(c, kernels->ordered_side_by_side(&k.run, own, words, s, most));
+        kernels->ordered_side_by_side(&k.run, own, words, s, most);
+    } else {
+        TIME_IF_WANTED(c, kernels->scores_side_by_side(&k.run, own, words, rows, s, (ptrdiff_t)pitch, most));
+        kernels->scores_side_by_side(&k.run, own, words, rows, s, (ptrdiff_t)pitch, most);
+    }
     if (pack == 2)
         expect_known(c, spoilt, wrong);
     static const struct attn_tile_mask none = {.kind = MASK_NONE};
     if (pack == 2 && k.run.dtype == ATTN_BF16)
         k.listed.dtype = ATTN_F32; /* as words are called */
     const struct attn_score_operands x = {
-        .q = own, .words = words, .rows = 1, .listed = k.listed, .mask = &none, .factor = factor, .s = tile};
+        .q = own, .words = words, .rows = rows, .listed = k.listed, .mask = &none, .factor = factor, .s = tile};
     if (ordered)
         kernels->scores_of_few(&x, n, max);
     else
         kernels->scores_free(&x, n, max);
-    for (int j = 0; j < n; j++)
-        expect_float(c, "s", j, 0, s[j], tile[j * width]);
-    expect_float(c, "max", 0, 0, most, max[0]);
+    for (int r = 0; r < rows; r++) {
+        for (int j = 0; j < n; j++)
+            expect_float(c, "s", j, r, s[r * pitch + j], tile[j * width + r]);
+        expect_float(c, "max", 0, r, most[r], max[r]);
+    }
 }
 
-static void check_scores_of_one(const struct tile_case *c)
+static void check_scores_side_by_side(const struct tile_case *c)
 {
     check_scores(c, 0);
 }
 
-static void check_ordered_of_one(const struct tile_case *c)
+static void check_ordered_side_by_side(const struct tile_case *c)
 {
     check_scores(c, 1);
 }
@@ -160,62 +176,67 @@ static void check_weights_of_one(const struct tile_case *c)
     expect_float(c, "l", 0, 0, sum, l[0]);
 }
 
-static void check_values_of_one(const struct tile_case *c)
+static void check_values_side_by_side(const struct tile_case *c)
 {
     const struct attn_value_kernels *kernels = c->set->kernels->values;
     const int pack = c->set->value_pack, n = draw_keys(c), width = c->set->lanes, words = (n + pack - 1) / pack;
     const int64_t dv = draw_width(c);
     const int free = (int)rng_range(c->rng, 0, 1);
     struct drawn_run v = draw_run(c, pack, n, dv, 1, free);
-    float *const p = operand_place(c, (size_t)words * 4), *const tile = operand_floats(c, (int64_t)words * width);
-    for (int u = 0; u < words; u++) {
-        const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
-                                  2 * u + 1 < n ? dtype_narrow(ATTN_BF16, (double)draw_number(c)) : (uint16_t)0};
-        const float number = draw_number(c);
-        memcpy(&p[u], pack == 2 ? (const void *)pair : (const void *)&number, sizeof *p);
-        tile[u * width] = p[u];
-    }
-    float *const o = operand_floats(c, dv);
-    float *const expected = operand_copy(o, (size_t)dv * 4);
+    const int rows = draw_queries(c, v.run.dtype, 0);
+    const int64_t pitch = words + rng_range(c->rng, 0, 3);
+    float *const p = operand_place(c, (size_t)(rows * pitch) * 4), *const tile =
+                                                                       operand_floats(c, (int64_t)words * width);
+    for (int r = 0; r < rows; r++)
+        for (int u = 0; u < words; u++) {
+            const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)draw_number(c)),
+                                      2 * u + 1 < n ? dtype_narrow(ATTN_BF16, (double)draw_number(c)) : (uint16_t)0};
+            const float number = draw_number(c);
+            memcpy(&p[r * pitch + u], pack == 2 ? (const void *)pair : (const void *)&number, sizeof *p);
+            tile[u * width + r] = p[r * pitch + u];
+        }
+    float *const o = operand_floats(c, rows * dv), *const alpha = operand_floats(c, rows);
+    float *const expected = operand_copy(o, (size_t)(rows * dv) * 4);
     const enum attn_accumulate mode = draw_mode(c);
-    const float alpha = draw_number(c);
     int wrong;
     const int spoilt = pack == 2 && spoil_run(c, &v, dv, &wrong);
-    TIME_IF_WANTED(c, kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o));
-    kernels->values_of_one(&v.run, p, free, dv, mode, alpha, o);
+    TIME_IF_WANTED(c, kernels->values_side_by_side(&v.run, rows, p, (ptrdiff_t)pitch, free, dv, mode, alpha, o));
+    kernels->values_side_by_side(&v.run, rows, p, (ptrdiff_t)pitch, free, dv, mode, alpha, o);
     const struct attn_few_values x = {.p = tile,
                                       .v = v.listed,
                                       .dv = dv,
-                                      .rows = 1,
+                                      .rows = rows,
                                       .keys = n,
                                       .free = free,
                                       .o = expected,
                                       .mode = mode,
-                                      .alpha = &alpha};
+                                      .alpha = alpha};
     kernels->values_of_few(&x);
     if (pack == 2)
         expect_known(c, spoilt, wrong);
-    for (int64_t i = 0; i < dv; i++)
-        expect_float(c, "o", 0, i, o[i], expected[i]);
+    for (int r = 0; r < rows; r++)
+        for (int64_t i = 0; i < dv; i++)
+            expect_float(c, "o", r, i, o[r * dv + i], expected[r * dv + i]);
 }
 
 static const struct row rows[] = {
-    TILE_ROW("scores_of_one", HAS_SCORES | HAS_FEW_SCORES, check_scores_of_one),
-    TILE_ROW("ordered_of_one", HAS_SCORES | HAS_FEW_SCORES, check_ordered_of_one),
+    TILE_ROW("scores_side_by_side", HAS_SCORES | HAS_FEW_SCORES, check_scores_side_by_side),
+    TILE_ROW("ordered_side_by_side", HAS_SCORES | HAS_FEW_SCORES, check_ordered_side_by_side),
     TILE_ROW("weights_of_one", HAS_FLOAT_VALUES | HAS_FEW_VALUES, check_weights_of_one),
-    TILE_ROW("values_of_one", HAS_FLOAT_VALUES | HAS_FEW_VALUES, check_values_of_one),
+    TILE_ROW("values_side_by_side", HAS_FLOAT_VALUES | HAS_FEW_VALUES, check_values_side_by_side),
     TILE_ROW("weights_of_one_in_pairs", HAS_VALUES | HAS_FEW_VALUES | HAS_TABLE, check_weights_of_one),
-    TILE_ROW("values_of_one_in_pairs", HAS_VALUES | HAS_FEW_VALUES | HAS_TABLE, check_values_of_one),
+    TILE_ROW("values_side_by_side_in_pairs", HAS_VALUES | HAS_FEW_VALUES | HAS_TABLE, check_values_side_by_side),
 };
 
 static int has_code(const struct row *row, const struct kernel_set *set)
 {
-    return row->needs & HAS_SCORES ? set->kernels->scores->scores_of_one && set->kernels->scores->ordered_of_one
-                                   : set->kernels->values->weights_of_one && set->kernels->values->values_of_one;
+    return row->needs & HAS_SCORES
+               ? set->kernels->scores->scores_side_by_side && set->kernels->scores->ordered_side_by_side
+               : set->kernels->values->weights_of_one && set->kernels->values->values_side_by_side;
 }
 
-const struct group group_one = {
-    .name = "one",
+const struct group group_side_by_side = {
+    .name = "side_by_side",
     .rows = rows,
     .num_rows = sizeof rows / sizeof *rows,
     .has_code = has_code,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One query, and keys that follow each other: steps of the online softmax in another
- * order, with the same bits.
+ * One query, or few whose sums are free, and rows that follow each other: steps of the
+ * online softmax in another order, with the same bits.
  *
  *   scores of some blocks;  m, l and weights of these, block by block;  their values
  *
- * so that K and V are each read as one long run (kernels/score_one.h, value_one.h),
+ * so that K and V are each read as one long run (kernels/score_side.h, value_side.h),
  * which some processors fetch ahead by themselves, faster than what is asked for row
  * by row as in few.c. The fewer the changes from K to V, the better: 8 blocks of d = 128
  * in f32 are runs of half a MiB.
@@ -14,15 +14,15 @@
 
 #include <assert.h>
 
-_Static_assert(ATTN_ONE_BLOCKS <= ATTN_MAX_STRETCH, "a stretch has room for them");
+_Static_assert(ATTN_SIDE_BLOCKS <= ATTN_MAX_STRETCH, "a stretch has room for them");
 
 /** Whether rows of K or V, of so many words, are as wide as kernels take them, with nothing between them. */
 static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t width, int64_t words)
 {
     const int lanes = pass->vectors->lanes;
     return rows->stride == (ptrdiff_t)attn_row_bytes(rows->dtype, width) &&
-           (words == ATTN_ONE_VECTORS * lanes || words == ATTN_ONE_VECTORS / 2 * lanes ||
-            words == ATTN_ONE_VECTORS / 4 * lanes);
+           (words == ATTN_SIDE_VECTORS * lanes || words == ATTN_SIDE_VECTORS / 2 * lanes ||
+            words == ATTN_SIDE_VECTORS / 4 * lanes);
 }
 
 /** Whether there are kernels for the type of K or V, per_word elements of which are a word. */
@@ -42,14 +42,30 @@ static int gains(const struct pass *pass, attn_dtype dtype)
            pass->scores->channels_per_word > 1 || pass->vectors->lanes >= 16;
 }
 
-int attn_is_one_query(const struct pass *pass)
+/**
+ * Whether kernels take so many queries, and it is worth it. Ordered sums take one query, and so do E4M3 and, but for
+ * pairs, int4 in V. Measured with two threads (Zen 4, d = 128, of the speed of few.c): two and four queries f32 1.0 and
+ * 1.09, bf16 1.0 and 1.09, f16 1.0 and 1.19, int4 in pairs 1.3 and 1.1; eight f32 0.99, bf16 1.10, f16 1.06, int4 0.99.
+ */
+static int takes_queries(const struct pass *pass)
+{
+    const struct attn_work *work = pass->work;
+    const int rows = pass->strips[0].rows;
+    if (rows == 1)
+        return 1;
+    if (!attn_sums_across(work, work->k.dtype) || (rows > 4 && attn_element_size(work->k.dtype) != 2))
+        return 0;
+    return work->kernels->int4 || (work->v.dtype != ATTN_F8_E4M3 && work->v.dtype != ATTN_I4);
+}
+
+int attn_is_side_by_side(const struct pass *pass)
 {
     const struct attn_work *work = pass->work;
     const struct attn_score_kernels *scores = pass->scores;
     const struct attn_value_kernels *values = pass->values;
-    if (!pass->few || pass->strips[0].rows != 1 || !work->kernels->fetches_ahead || work->pages.size > 0 ||
-        work->view.pattern_size || !scores->scores_of_one || !values->weights_of_one || !values->values_of_one ||
-        !attn_few_take_rows(pass))
+    if (!pass->few || !takes_queries(pass) || !work->kernels->fetches_ahead || work->pages.size > 0 ||
+        work->view.pattern_size || !scores->scores_side_by_side || !values->weights_of_one ||
+        !values->values_side_by_side || !attn_few_take_rows(pass))
         return 0;
     return gains(pass, work->k.dtype) && takes_type(pass, work->k.dtype, scores->channels_per_word) &&
            takes_type(pass, work->v.dtype, values->keys_per_word) &&
@@ -68,39 +84,44 @@ static struct attn_row_run run_of(const struct pass *pass, const struct attn_row
                                  from.scale_stride, n,          pass->looks ? &pass->looks->wrong : NULL};
 }
 
-void attn_one_query(struct pass *pass, int num_blocks, const struct key_block *keys)
+void attn_side_by_side(struct pass *pass, int num_blocks, const struct key_block *keys)
 {
     const struct attn_work *work = pass->work;
     struct strip *strip = &pass->strips[0];
-    const int free = attn_sums_across(work, work->k.dtype);
+    const int free = attn_sums_across(work, work->k.dtype), rows = strip->rows;
     const float *const q = free ? attn_query_rows(pass, strip) : strip->q;
-    const float factor = strip->factor ? *strip->factor : 1.0f;
     const int64_t words = attn_channel_words(pass->scores, work->dk);
-    float max[ATTN_ONE_BLOCKS], alpha[ATTN_ONE_BLOCKS];
-    enum attn_accumulate mode[ATTN_ONE_BLOCKS];
-    float *const s = pass->scratch.s; /* [num_blocks][key_block], where a tile has a float for each of its lanes */
-    const ptrdiff_t block = pass->scratch.key_block;
-    assert(num_blocks <= ATTN_ONE_BLOCKS && ATTN_ONE_BLOCKS <= work->kernels->strip);
+    float max[ATTN_SIDE_BLOCKS][ATTN_MAX_FEW], alpha[ATTN_SIDE_BLOCKS][ATTN_MAX_FEW];
+    enum attn_accumulate mode[ATTN_SIDE_BLOCKS];
+    float *const s =
+        pass->scratch.s; /* [num_blocks][rows][key_block], where a tile has a float for each of its lanes */
+    const ptrdiff_t pitch = pass->scratch.key_block, block = rows * pitch;
+    assert(num_blocks <= ATTN_SIDE_BLOCKS && num_blocks * rows <= work->kernels->strip && rows <= ATTN_MAX_FEW);
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run k = run_of(pass, &work->k, &keys[b]);
         if (free)
-            pass->scores->scores_of_one(&k, q, words, s + b * block, &max[b]);
+            pass->scores->scores_side_by_side(&k, q, words, rows, s + b * block, pitch, max[b]);
         else
-            pass->scores->ordered_of_one(&k, q, words, s + b * block, &max[b]);
+            pass->scores->ordered_side_by_side(&k, q, words, s + b * block, max[b]);
     }
     for (int b = 0; b < num_blocks; b++) {
         float lanes[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN))) = {0};
         float scales[ATTN_MAX_STRIP] __attribute__((aligned(ATTN_ALIGN)));
-        lanes[0] = max[b] * factor;
+        for (int r = 0; r < rows; r++)
+            lanes[r] = max[b][r] * (strip->factor ? strip->factor[r] : 1.0f);
         const int grew =
             pass->vectors->raise_maximum(strip->nv, pass->values->headroom, lanes, strip->m, strip->l, scales);
         mode[b] = !strip->started ? ACCUMULATE_FIRST : grew ? ACCUMULATE_RESCALE : ACCUMULATE_ADD;
-        alpha[b] = grew ? scales[0] : 1.0f;
         strip->started = 1;
-        pass->values->weights_of_one(*strip->m, keys[b].hi - keys[b].lo, factor, s + b * block, strip->l);
+        for (int r = 0; r < rows; r++) {
+            alpha[b][r] = grew ? scales[r] : 1.0f;
+            pass->values->weights_of_one(strip->m[r], keys[b].hi - keys[b].lo, strip->factor ? strip->factor[r] : 1.0f,
+                                         s + b * block + r * pitch, &strip->l[r]);
+        }
     }
     for (int b = 0; b < num_blocks; b++) {
         const struct attn_row_run v = run_of(pass, &work->v, &keys[b]);
-        pass->values->values_of_one(&v, s + b * block, attn_frees_scales(work), work->dv, mode[b], alpha[b], strip->o);
+        pass->values->values_side_by_side(&v, rows, s + b * block, pitch, attn_frees_scales(work), work->dv, mode[b],
+                                          alpha[b], strip->o);
     }
 }

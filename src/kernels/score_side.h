@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scores of one query, or of few, against keys that follow each other in memory:
+ * what a decoder does half of its time.
+ *
+ *     free     s[query][key] = sum over lanes of sum_c Q[query][c] * K[key][c]
+ *     ordered  s[key] = sum_c q[c] * K[key][c], from the first channel to the last
+ *
+ * Time is that of reading K. A processor that fetches ahead does that best for lines
+ * which one loop asks for in their order, so a row is read from its first line to its
+ * last before the next one, and a score is one float. Where sums are free, lanes are
+ * channels; the words of one query stay in registers, and of several four at a time meet
+ * a row's. Ordered ones, of one query, have keys as lanes: VF_LEN
+ * rows are copied to the nearest cache as words, in their order, and turned there;
+ * numbers of 8 and 4 bits as they lie, like in score_few.h. (score_free.h and
+ * score_few.h take rows anywhere, have a lane for each query, and
+ * name the rows that are wanted next.) The order of a sum is that of theirs, so the
+ * bits are the same.
+ */
+#ifndef ATTN_SCORE_SIDE_H
+#define ATTN_SCORE_SIDE_H
+
+#include "kernels/int4_pairs.h"
+#include "kernels/score_few.h"
+#include "simd/words.h"
+
+#include <math.h>
+#include <string.h>
+
+#if VF_LEN == 1 || defined(ATTN_SCORE_PRODUCTS)
+#define SCORES_SIDE_BY_SIDE  NULL
+#define ORDERED_SIDE_BY_SIDE NULL
+#else
+#define SCORES_SIDE_BY_SIDE  scores_side_by_side
+#define ORDERED_SIDE_BY_SIDE ordered_side_by_side
+
+/** Vector w of a row's words, nw vectors long. */
+ATTN_INLINE vq side_words(const attn_dtype dtype, const char *row, const int w)
+{
+#if VS_PACK == 1
+    return row_load(dtype, row + w * VF_LEN * attn_element_size(dtype));
+#else
+    (void)dtype;
+    return vw_load(row + w * VF_LEN * ATTN_WORD);
+#endif
+}
+
+/** The sums of keys j..j+there-1, VF_LEN or, at the end, less, and nr queries; the words of one are in registers.
+ * Behind the last key are 0. */
+ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, const struct attn_row_run *k,
+                           const float *words, const vq *in_registers, int j, int there, vf *sums)
+{
+    const ptrdiff_t bytes = nw * VF_LEN * (VS_PACK == 1 ? attn_element_size(dtype) : ATTN_WORD);
+    const char *row = k->first + j * bytes;
+    float parts[4][VF_LEN][VF_LEN] __attribute__((aligned(ATTN_ALIGN))), scales[VF_LEN];
+#pragma GCC unroll 2
+    for (int i = 0; i < there; i++, row += bytes) {
+        vs acc[4];
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[r] = vs_zero();
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++) {
+            const vq some = side_words(dtype, row, w);
+            ATTN_UNROLL
+            for (int r = 0; r < nr; r++) {
+                const vq q = nr == 1 ? in_registers[w] : vq_load(words + (r * nw + w) * VF_LEN);
+                acc[r] = vs_dot(some, q, acc[r]);
+            }
+        }
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            vf_store(parts[r][i], acc[r]);
+        if (dtype == ATTN_I8)
+            scales[i] = k->scale[(j + i) * k->scale_stride];
+    }
+    for (int i = there; i < VF_LEN; i++) {
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            vf_store(parts[r][i], vf_zero());
+        scales[i] = 0.0f;
+    }
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        vf lanes[VF_LEN];
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            lanes[i] = vf_load(parts[r][i]);
+        sums[r] = vf_sum_across(lanes);
+        if (dtype == ATTN_I8)
+            sums[r] = vf_mul(sums[r], vf_load(scales));
+    }
+}
+
+/** The same sums of one query in the order of the channels; what stands for keys behind the last one may be anything.
+ */
+ATTN_INLINE vf side_ordered_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
+                                 int j, int there)
+{
+    const ptrdiff_t bytes = nw * VF_LEN * (VS_PACK == 1 ? attn_element_size(dtype) : ATTN_WORD);
+    const char *row = k->first + j * bytes;
+    float words[VF_LEN][ATTN_SIDE_VECTORS * VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+    for (int i = 0; i < there; i++, row += bytes) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++) {
+            const vq some = side_words(dtype, row, w);
+            memcpy(&words[i][w * VF_LEN], &some, sizeof some);
+            ATTN_LOAD_IN_ORDER(row);
+        }
+    }
+    for (int i = there; i < VF_LEN; i++)
+        memset(words[i], 0, sizeof words[i]);
+    vs acc = vs_zero();
+    for (int w = 0; w < nw; w++) {
+        vf columns[VF_LEN];
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            columns[i] = vf_load(&words[i][w * VF_LEN]);
+        vf_transpose(columns);
+        add_columns(1, VF_LEN, q + w * VF_LEN * VF_LEN, columns, &acc);
+    }
+    return acc;
+}
+
+#if VS_PACK == 1
+/** The same of numbers of 8 and 4 bits, of two groups of keys, whose rows are copied and turned as they lie. */
+ATTN_INLINE void side_narrow_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
+                                  int j, int there, vf sums[2])
+{
+    const int64_t channels = nw * VF_LEN;
+    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, channels);
+    const char *row = k->first + j * bytes, *at[2 * VF_LEN];
+    const float *scale = k->scale + j * k->scale_stride, *scales[2 * VF_LEN];
+    char numbers[2 * VF_LEN][ATTN_SIDE_VECTORS * VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+    for (int i = 0; i < 2 * VF_LEN; i++) {
+        memcpy(numbers[i], row, (size_t)bytes);
+        at[i] = numbers[i];
+        scales[i] = scale;
+        if (i + 1 < there) { /* else it stands for those behind it */
+            row += bytes;
+            scale += k->scale_stride;
+        }
+        ATTN_LOAD_IN_ORDER(row);
+    }
+    struct few_rows rows[2];
+    vs acc[2][FEW];
+    ATTN_UNROLL
+    for (int g = 0; g < 2; g++) {
+        rows[g] = (struct few_rows){at + g * VF_LEN, scales + g * VF_LEN, VF_LEN};
+        acc[g][0] = vs_zero();
+    }
+    int64_t c = add_whole_narrow(dtype, 1, 2, q, channels, rows, NULL, 0, acc);
+    for (; c < channels; c += VF_LEN) {
+        ATTN_UNROLL
+        for (int g = 0; g < 2; g++) {
+            vf columns[VF_LEN];
+            load_columns(dtype, 1, &rows[g], c, VF_LEN, columns);
+            add_columns(1, VF_LEN, q + c * VF_LEN, columns, acc[g]);
+        }
+    }
+    sums[0] = acc[0][0];
+    sums[1] = acc[1][0];
+}
+#endif
+
+/** Keeps the scores of a group, of keys j..j+there-1, and their maximum; there: VF_LEN or, at the end, less. */
+ATTN_INLINE void side_keep(vf sums, int j, int there, float *s, vf *most)
+{
+    if (there >= VF_LEN) {
+        vf_store(s + j, sums);
+        *most = vf_max(sums, *most); /* NaN left out */
+        return;
+    }
+    float last[VF_LEN];
+    vf_store(last, sums);
+    for (int i = there > 0 ? there : 0; i < VF_LEN; i++)
+        last[i] = -INFINITY;
+    *most = vf_max(vf_load(last), *most);
+    for (int i = 0; i < there; i++)
+        s[j + i] = last[i];
+}
+
+/** The scores of nr queries and a group of keys. */
+ATTN_INLINE void side_group(const attn_dtype dtype, const int nw, const int nr, const struct attn_row_run *k,
+                            const float *words, const vq *in_registers, int j, float *s, ptrdiff_t pitch, vf *most)
+{
+    const int there = k->n - j < VF_LEN ? k->n - j : VF_LEN;
+    vf sums[4];
+    if (there == VF_LEN)
+        side_sums(dtype, nw, nr, k, words, in_registers, j, VF_LEN, sums);
+    else
+        side_sums(dtype, nw, nr, k, words, in_registers, j, there, sums);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        side_keep(sums[r], j, there, s + r * pitch, &most[r]);
+}
+
+/** All keys. Several queries take a group four at a time, and it stays in the nearest cache for the others. */
+ATTN_INLINE void side_scores(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *words,
+                             int rows, float *s, ptrdiff_t pitch, float *max)
+{
+    vq last[ATTN_SIDE_VECTORS]; /* query, if their number is odd */
+    vf most[FEW];
+    for (int r = 0; r < rows; r++)
+        most[r] = vf_set1(-INFINITY);
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++)
+        last[w] = vq_load(words + ((rows - 1) * nw + w) * VF_LEN);
+    for (int j = 0; j < k->n; j += VF_LEN) {
+        int r = 0;
+        for (; FEW >= 4 && r + 4 <= rows; r += 4)
+            side_group(dtype, nw, FEW >= 4 ? 4 : 1, k, words + r * nw * VF_LEN, last, j, s + r * pitch, pitch,
+                       most + r);
+        if (r + 2 <= rows) {
+            side_group(dtype, nw, 2, k, words + r * nw * VF_LEN, last, j, s + r * pitch, pitch, most + r);
+            r += 2;
+        }
+        if (r < rows)
+            side_group(dtype, nw, 1, k, words, last, j, s + r * pitch, pitch, most + r);
+    }
+    for (int r = 0; r < rows; r++)
+        max[r] = vf_max_across(most[r]);
+}
+
+/** Ordered scores of one query and keys j..j+there-1: one group or, of numbers of 8 and 4 bits, two. */
+ATTN_INLINE void side_ordered_groups(const attn_dtype dtype, const int nw, const struct attn_row_run *k,
+                                     const float *words, int j, int there, float *s, vf *most)
+{
+#if VS_PACK == 1
+    if (is_narrow(dtype)) {
+        vf sums[2];
+        side_narrow_sums(dtype, nw, k, words, j, there, sums);
+        side_keep(sums[0], j, there, s, most);
+        side_keep(sums[1], j + VF_LEN, there - VF_LEN, s, most);
+        return;
+    }
+#endif
+    side_keep(side_ordered_sums(dtype, nw, k, words, j, there), j, there, s, most);
+}
+
+/** The same of all keys. */
+ATTN_INLINE void side_ordered(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *words,
+                              float *s, float *max)
+{
+    const int step = VS_PACK == 1 && is_narrow(dtype) ? 2 * VF_LEN : VF_LEN;
+    vf most = vf_set1(-INFINITY);
+    int j = 0;
+    for (; j + step <= k->n; j += step)
+        side_ordered_groups(dtype, nw, k, words, j, step, s, &most);
+    if (j < k->n)
+        side_ordered_groups(dtype, nw, k, words, j, k->n - j, s, &most);
+    *max = vf_max_across(most);
+}
+
+ATTN_INLINE void side_scores_of(const attn_dtype dtype, const struct attn_row_run *k, const float *q, int64_t words,
+                                int rows, float *s, ptrdiff_t pitch, float *max)
+{
+    ATTN_SIDE_BY_WIDTH(words, side_scores, dtype, k, q, rows, s, pitch, max);
+}
+
+ATTN_INLINE void side_ordered_of(const attn_dtype dtype, const struct attn_row_run *k, const float *q, int64_t words,
+                                 float *s, float *max)
+{
+    ATTN_SIDE_BY_WIDTH(words, side_ordered, dtype, k, q, s, max);
+}
+
+#ifdef VW_INT4
+/** A vector of words is a group. */
+ATTN_INLINE void side_int4_scores(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
+                                  int rows, float *s, ptrdiff_t pitch, float *max)
+{
+    (void)dtype;
+    int4_scores_of_run(nw, k, q, rows, s, pitch, max);
+}
+#endif
+
+/** struct attn_score_kernels, scores_side_by_side. */
+static void scores_side_by_side(const struct attn_row_run *k, const float *q, int64_t words, int rows, float *s,
+                                ptrdiff_t pitch, float *max)
+{
+#if VS_PACK == 1
+    if (k->dtype == ATTN_I8)
+        side_scores_of(ATTN_I8, k, q, words, rows, s, pitch, max);
+    else
+        ATTN_BY_DTYPE(k->dtype, side_scores_of, k, q, words, rows, s, pitch, max);
+#else
+#ifdef VW_INT4
+    if (k->dtype == ATTN_I4) {
+        ATTN_SIDE_BY_WIDTH(words, side_int4_scores, ATTN_I4, k, q, rows, s, pitch, max);
+        return;
+    }
+#endif
+    side_scores_of(ATTN_F32, k, q, words, rows, s, pitch, max); /* a word has the size of a float */
+#endif
+}
+
+/** struct attn_score_kernels, ordered_side_by_side. */
+static void ordered_side_by_side(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
+{
+#if VS_PACK == 1
+    ATTN_BY_STORED(k->dtype, side_ordered_of, k, q, words, s, max);
+#else
+    side_ordered_of(ATTN_F32, k, q, words, s, max);
+#endif
+}
+
+#endif
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The second product of one query, or of few, and values that follow each other in
+ * memory (score_side.h):
+ *
+ *     O[query][channel] += sum_key P[query][key] * V[key][channel]
+ *
+ * O of some queries stays in registers, a row is read from its first line to its last,
+ * and a word of weights is broadcast. More queries than that take ATTN_SIDE_ROWS rows,
+ * which the first of them have left in the nearest cache. The order of a sum is that of
+ * the keys, as everywhere.
+ */
+#ifndef ATTN_VALUE_SIDE_H
+#define ATTN_VALUE_SIDE_H
+
+#include "kernels/int4_pairs.h"
+#include "kernels/value_few.h"
+#include "simd/words.h"
+
+#if VF_LEN == 1
+#define VALUES_SIDE_BY_SIDE NULL
+#else
+#define VALUES_SIDE_BY_SIDE values_side_by_side
+
+/** Adds the keys of word u, whose rows begin at row, with their weights, to nr queries' sums; p: [query][pitch] words.
+ */
+#if VF_PACK == 1
+ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
+                                  const struct attn_row_run *v, const char *row, const float *p, ptrdiff_t pitch, int u,
+                                  vf acc[][ATTN_SIDE_VECTORS])
+{
+    const int brings = scales_weights(dtype, free), group = ATTN_I4_GROUP / VF_LEN;
+    const int whole = dtype == ATTN_I4 && nw % group == 0;
+    const float *const scales = attn_is_quantised(dtype) ? v->scale + u * v->scale_stride : NULL;
+    vf of_group[ATTN_I4_GROUP / VF_LEN], weight[4];
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        weight[r] = vf_set1(brings ? p[r * pitch + u] * *scales : p[r * pitch + u]);
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++) {
+        if (whole && w % group == 0)
+            stored_group(row, w * VF_LEN, scales, of_group);
+        const vf elements = whole    ? of_group[w % group]
+                            : brings ? stored_numbers(dtype, row, w * VF_LEN)
+                                     : stored_load(dtype, row, w * VF_LEN, scales);
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[r][w] = vf_dot(elements, weight[r], acc[r][w]);
+        ATTN_LOAD_IN_ORDER(row);
+    }
+}
+#else
+ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
+                                  const struct attn_row_run *v, const char *row, const float *p, ptrdiff_t pitch, int u,
+                                  vf acc[][ATTN_SIDE_VECTORS])
+{
+    (void)free;
+    const int bytes = nw * VF_LEN * (int)attn_element_size(dtype);
+    vw words[ATTN_SIDE_VECTORS], weight[4];
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        weight[r] = vw_set1((const char *)(p + r * pitch + u));
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++) {
+        words[w] = vw_of_first((const uint16_t *)(const void *)row + w * VF_LEN);
+        ATTN_LOAD_IN_ORDER(row);
+    }
+    if (2 * u + 1 < v->n) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++) {
+            words[w] = vw_add_second(words[w], (const uint16_t *)(const void *)(row + bytes) + w * VF_LEN);
+            ATTN_LOAD_IN_ORDER(row);
+        }
+    }
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++) {
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++)
+            acc[r][w] = vf_dot(words[w], weight[r], acc[r][w]);
+    }
+}
+#endif
+
+#if VF_PACK == 1
+/** Adds all keys of E4M3, taken out of words where they lie: value_few.h. Returns 0, and sums of nothing, if a number
+ * is not finite. */
+ATTN_INLINE int add_f8_keys(const int free, const int nw, const struct attn_row_run *v, const float *p, vf *acc)
+{
+    const ptrdiff_t bytes = nw * VF_LEN;
+    const char *row = v->first;
+    const float *scale = v->scale;
+    vu seen = vu_set1(0);
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w += 4)
+        to_bytes(acc + w);
+    for (int u = 0; u < v->n; u++, row += bytes, scale += v->scale_stride) {
+        const vf weight = vf_set1(free ? p[u] * *scale : p[u]);
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w += 4) {
+            const vu words = vu_load(row + w * VF_LEN);
+            seen = note_nan(seen, words);
+            ATTN_LOAD_IN_ORDER(row);
+            ATTN_UNROLL
+            for (int m = 0; m < 4; m++) {
+                const vf number = narrow_f8(words, m);
+                acc[w + m] = vf_dot(free ? number : vf_mul(number, vf_set1(*scale)), weight, acc[w + m]);
+            }
+        }
+    }
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w += 4)
+        from_bytes(acc + w);
+    return words_are_finite(seen);
+}
+#endif
+
+/** What O has, where there is something, for the weights that follow. */
+ATTN_INLINE void load_sums(const int nw, enum attn_accumulate mode, float alpha, const float *o, vf *acc)
+{
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++) {
+        acc[w] = mode == ACCUMULATE_FIRST ? vf_zero() : vf_load(o + w * VF_LEN);
+        if (mode == ACCUMULATE_RESCALE)
+            acc[w] = vf_mul(acc[w], vf_set1(alpha));
+    }
+}
+
+/** Words first..end-1 of keys for nr queries. */
+ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int free, const int nr,
+                                 const struct attn_row_run *v, int first, int end, const float *p, ptrdiff_t pitch,
+                                 enum attn_accumulate mode, const float *alpha, float *o)
+{
+    vf acc[4][ATTN_SIDE_VECTORS];
+    int added = 0;
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        load_sums(nw, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + r * nw * VF_LEN, acc[r]);
+#if VF_PACK == 1
+    if (nr == 1 && dtype == ATTN_F8_E4M3 && nw % 4 == 0 && keeps_denormals()) {
+        added = add_f8_keys(free, nw, v, p, acc[0]);
+        if (!added)
+            load_sums(nw, mode, *alpha, o, acc[0]);
+    }
+#endif
+    const ptrdiff_t bytes = VF_PACK * (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
+    const char *row = v->first + first * bytes;
+#pragma GCC unroll 2
+    for (int u = first; !added && u < end; u++, row += bytes)
+        add_keys_of_word(dtype, free, nw, nr, v, row, p, pitch, u, acc);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            vf_store(o + (r * nw + w) * VF_LEN, acc[r][w]);
+    }
+}
+
+/** Queries whose sums fit into registers beside a row. */
+#define SIDE_QUERIES(nw) (FEW_SUMS / (nw) >= 4 ? 4 : FEW_SUMS / (nw) >= 2 ? 2 : 1)
+
+/** Several queries take some rows at a time, which stay in the nearest cache for all of them. */
+ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int free, const struct attn_row_run *v,
+                             int rows, const float *p, ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha,
+                             float *o)
+{
+    const int words = (int)key_words(v->n), most = SIDE_QUERIES(nw);
+    if (rows == 1) {
+        side_value_rows(dtype, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
+        return;
+    }
+    if (VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4))
+        return; /* these take one */
+    for (int first = 0; first < words; first += ATTN_SIDE_ROWS / VF_PACK) {
+        const int end = words - first < ATTN_SIDE_ROWS / VF_PACK ? words : first + ATTN_SIDE_ROWS / VF_PACK;
+        const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;
+        int r = 0;
+        for (; most > 1 && r + most <= rows; r += most)
+            side_value_rows(dtype, nw, free, most, v, first, end, p + r * pitch, pitch, now, alpha + r,
+                            o + r * nw * VF_LEN);
+        for (; most > 2 && r + 2 <= rows; r += 2)
+            side_value_rows(dtype, nw, free, 2, v, first, end, p + r * pitch, pitch, now, alpha + r,
+                            o + r * nw * VF_LEN);
+        for (; r < rows; r++)
+            side_value_rows(dtype, nw, free, 1, v, first, end, p + r * pitch, pitch, now, alpha + r,
+                            o + r * nw * VF_LEN);
+    }
+}
+
+ATTN_INLINE void side_values_of(const attn_dtype dtype, const int free, const struct attn_row_run *v, int rows,
+                                const float *p, ptrdiff_t pitch, int64_t dv, enum attn_accumulate mode,
+                                const float *alpha, float *o)
+{
+    ATTN_SIDE_BY_WIDTH(dv, side_values, dtype, free, v, rows, p, pitch, mode, alpha, o);
+}
+
+#ifdef VW_INT4
+/** Two vectors are a group. */
+ATTN_INLINE void side_int4_values(const attn_dtype dtype, const int nw, const struct attn_row_run *v, int rows,
+                                  const float *p, ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha,
+                                  float *o)
+{
+    (void)dtype;
+    int4_values_of_run(nw / 2, v, rows, p, pitch, mode, alpha, o);
+}
+#endif
+
+/** struct attn_value_kernels, values_side_by_side. */
+static void values_side_by_side(const struct attn_row_run *v, int rows, const float *p, ptrdiff_t pitch, int free,
+                                int64_t dv, enum attn_accumulate mode, const float *alpha, float *o)
+{
+#if VF_PACK == 1
+    if (free && v->dtype == ATTN_I8)
+        side_values_of(ATTN_I8, 1, v, rows, p, pitch, dv, mode, alpha, o);
+    else if (free && v->dtype == ATTN_F8_E4M3)
+        side_values_of(ATTN_F8_E4M3, 1, v, rows, p, pitch, dv, mode, alpha, o);
+    else
+        ATTN_BY_STORED(v->dtype, side_values_of, 0, v, rows, p, pitch, dv, mode, alpha, o);
+#else
+    (void)free;
+#ifdef VW_INT4
+    if (v->dtype == ATTN_I4) {
+        ATTN_SIDE_BY_WIDTH(dv, side_int4_values, ATTN_I4, v, rows, p, pitch, mode, alpha, o);
+        return;
+    }
+#endif
+    side_values_of(ATTN_BF16, 0, v, rows, p, pitch, dv, mode, alpha, o);
+#endif
+}
+
+#endif
+
+#endif
