@@ -224,7 +224,8 @@ ATTN_API attn_status attn_cache_append(attn_cache *cache, int64_t layer, const a
  *               cache has a window, one of the call takes its place, and has to be within it: left and first_tokens
  *               at most the cache's, no global tokens. Tk, an axis of masks and of weights on request, is
  *               attn_cache_keys(). prefix_len and tree are per sequence of the step, tree->ancestors per token.
- *               key_sums are (num, Hq, 1, Tk).
+ *               key_sums are (num, Hq, 1, Tk). With sums free, a step of one token for each sequence is a batch,
+ *               and any other one a ragged batch, whose sums may have another order where attn_params.sums says so.
  * @since 0.1, experimental
  */
 ATTN_API attn_status attn_cache_attend(attn_cache *cache, int64_t layer, const attn_tensor *q, const attn_tensor *out,
