@@ -2,7 +2,7 @@
 /*
  * Scales of keys in 4 bits that are looked at while they are used (src/api/held.c):
  * wherever a wrong one is, in K or V, the call says which, and has written nothing;
- * with right ones results do not depend on the way. Which calls do so follows from
+ * with right ones results do not depend on the way, nor on where rows are. Which calls do so follows from
  * the instruction set: the others check first, and have to do the same.
  */
 #include "fixture.h"
@@ -217,6 +217,50 @@ static void test_wrong(void **state)
             }
 }
 
+/** Rows of a call in pages, one behind the other. */
+static void bring_together(const struct call *paged, struct call *c)
+{
+    for (int which = 0; which < 2; which++) {
+        const attn_tensor *from = which ? &paged->v : &paged->k, *to = which ? &c->v : &c->k;
+        const attn_tensor *from_scale = &paged->scale[which], *to_scale = &c->scale[which];
+        for (int64_t b = 0; b < BATCH; b++)
+            for (int64_t h = 0; h < KV_HEADS; h++)
+                for (int64_t j = 0; j < KEYS; j++) {
+                    const int64_t page = paged->table[b * paged->params.block_table_stride + j / PAGE], row = j % PAGE;
+                    memcpy((uint8_t *)to->data + (b * to->stride[0] + h * to->stride[1] + j * to->stride[2]) / 2,
+                           (uint8_t *)from->data +
+                               (page * from->stride[0] + h * from->stride[1] + row * from->stride[2]) / 2,
+                           (size_t)from->stride[2] / 2);
+                    memcpy((float *)to_scale->data + b * to_scale->stride[0] + h * to_scale->stride[1] +
+                               j * to_scale->stride[2],
+                           (float *)from_scale->data + page * from_scale->stride[0] + h * from_scale->stride[1] +
+                               row * from_scale->stride[2],
+                           (size_t)to_scale->shape[3] * sizeof(float));
+                }
+    }
+    memcpy(c->q_data, paged->q_data, sizeof c->q_data);
+    memcpy(c->kv_len, paged->kv_len, sizeof c->kv_len);
+}
+
+/** In pages or one behind the other, rows give the same bits. */
+static void test_pages(void **state)
+{
+    (void)state;
+    static struct call paged, c;
+    struct rng rng = rng_for_case(11, 5);
+    static const int64_t widths[][2] = {{128, 128}, {64, 64}, {256, 128}, {40, 100}, {200, 250}};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        for (int64_t group = 1; group <= MOST_GROUP; group++) {
+            initialize(&paged, &rng, widths[i][0], widths[i][1], group, 1);
+            initialize(&c, &rng, widths[i][0], widths[i][1], group, 0);
+            bring_together(&paged, &c);
+            assert_int_equal(run(&paged, SIMPLE), ATTN_OK);
+            assert_int_equal(run(&c, SIMPLE), ATTN_OK);
+            assert_memory_equal(paged.out_data, c.out_data, sizeof c.out_data);
+            assert_memory_equal(paged.lse_data, c.lse_data, sizeof c.lse_data);
+        }
+}
+
 /** Keys that no query sees are live: their scales count, though no task reads them. */
 static void test_unseen(void **state)
 {
@@ -333,9 +377,8 @@ static void test_hidden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong),
-        cmocka_unit_test(test_unseen),
-        cmocka_unit_test(test_other_infinities),
+        cmocka_unit_test(test_wrong),  cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_unseen), cmocka_unit_test(test_other_infinities),
         cmocka_unit_test(test_hidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
