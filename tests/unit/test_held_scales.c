@@ -17,7 +17,7 @@
 #include <string.h>
 
 enum { BATCH = 2, KV_HEADS = 2, KEYS = 700, PAGE = 16, MOST_GROUP = 4, MOST_CHANNELS = 256, MOST_GROUPS = 8 };
-enum { ROWS = BATCH * KV_HEADS * KEYS, QUERIES = BATCH * KV_HEADS * MOST_GROUP };
+enum { ROWS = BATCH * KV_HEADS * ((KEYS + PAGE - 1) / PAGE) * PAGE, QUERIES = BATCH * KV_HEADS * MOST_GROUP };
 
 /** A call with few queries in bf16 on a cache in int4. */
 struct call {
