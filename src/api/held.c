@@ -16,6 +16,9 @@
 
 #include <string.h>
 
+/** Bytes of results that may wait: those of a batch so large that they are more are checked before. */
+#define HELD_LIMIT ((double)(8 << 20))
+
 /** Rows of results in a workspace, one behind the other. */
 static attn_tensor rows_at(const attn_tensor *t, void *data)
 {
@@ -56,7 +59,8 @@ size_t attn_held_size(const struct attn_problem *problem, const struct attn_geom
     const double scales = (double)problem->k.shape[2] * (double)problem->k.shape[1] *
                           (double)attn_row_scales(problem->k.dtype, problem->k.shape[3]);
     if (!geometry->kernels.int4 || geometry->blocks != 1 || !attn_writes_anything(problem) || p->weights ||
-        p->key_sums || p->scores || p->callback || p->weight_callback || results > scales)
+        p->key_sums || p->scores || p->callback || p->weight_callback || results > scales ||
+        (double)problem->q.shape[0] * results * (double)sizeof(float) > HELD_LIMIT)
         return 0;
     return ATTN_ALIGN + rows_size(&problem->out, 1) + rows_size(&problem->lse, p->lse != NULL);
 }

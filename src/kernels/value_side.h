@@ -17,6 +17,8 @@
 #include "kernels/value_few.h"
 #include "simd/words.h"
 
+#include <assert.h>
+
 #if VF_LEN == 1
 #define VALUES_SIDE_BY_SIDE NULL
 #else
@@ -168,8 +170,10 @@ ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int fre
         side_value_rows(dtype, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
         return;
     }
-    if (VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4))
-        return; /* these take one */
+    if (VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4)) { /* these take one */
+        assert(rows == 1);
+        return;
+    }
     for (int first = 0; first < words; first += ATTN_SIDE_ROWS / VF_PACK) {
         const int end = words - first < ATTN_SIDE_ROWS / VF_PACK ? words : first + ATTN_SIDE_ROWS / VF_PACK;
         const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;

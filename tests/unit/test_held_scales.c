@@ -301,6 +301,24 @@ static void test_other_infinities(void **state)
         }
 }
 
+/** What waits is bounded: the results of many sequences are as large as the caller's out, and do not wait. */
+static void test_many_sequences(void **state)
+{
+    (void)state;
+    static struct call c;
+    struct rng rng = rng_for_case(11, 6);
+    size_t few, many;
+    initialize(&c, &rng, 128, 128, 1, 0);
+    c.params.kv_len = NULL;
+    c.params.lse = NULL;
+    attn_tensor *const batched[] = {&c.q, &c.k, &c.v, &c.out, &c.scale[0], &c.scale[1]};
+    assert_int_equal(attn_forward_workspace_size(&c.q, &c.k, &c.v, &c.out, &c.params, &few), ATTN_OK);
+    for (size_t i = 0; i < sizeof batched / sizeof *batched; i++)
+        batched[i]->shape[0] = (int64_t)1 << 20; /* 1 GiB of results */
+    assert_int_equal(attn_forward_workspace_size(&c.q, &c.k, &c.v, &c.out, &c.params, &many), ATTN_OK);
+    assert_true(many < few + (16 << 20));
+}
+
 enum { TOKENS = 4, WIDE = 128 };
 
 /**
@@ -377,9 +395,9 @@ static void test_hidden(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wrong),  cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_unseen), cmocka_unit_test(test_other_infinities),
-        cmocka_unit_test(test_hidden),
+        cmocka_unit_test(test_wrong),          cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_unseen),         cmocka_unit_test(test_other_infinities),
+        cmocka_unit_test(test_many_sequences), cmocka_unit_test(test_hidden),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
