@@ -63,6 +63,13 @@ static void point_options(const struct mpi_run *run, const attn_gradients *wante
         g->relative_bias = at + head * run->params.relative_bias->buckets;
 }
 
+/** Adds what a rectangle gives to the gradients of options. */
+static void add_options(struct mpi_run *run)
+{
+    for (int64_t n = 0; n < run->num_options; n++)
+        run->options[n] += (double)run->part_options[n];
+}
+
 /** A range of queries against a range of keys; the block of gradients gets these keys' besides what it has. */
 static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pair *pair)
 {
@@ -79,7 +86,6 @@ static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pa
     const attn_tensor part_q = attn_bhtd(plan->part_q, q.shape[0], q.shape[1], queries.count, q.shape[3]);
     attn_tensor part_k, part_v;
     mpi_block_view(&plan->gradients_block, plan->part_keys, keys.count, &part_k, &part_v);
-    const int first = !run->begun[pair->number];
     attn_gradients g = attn_gradients_default();
     g.out = &d_out;
     g.lse = b->wanted->lse ? &d_lse : NULL;
@@ -89,12 +95,9 @@ static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pa
     if (run->num_options) {
         memset(run->part_options, 0, (size_t)run->num_options * sizeof *run->part_options);
         point_options(run, b->wanted, run->part_options, plan->group.rank * q.shape[1], &g);
+        g.sinks = NULL;
     }
     rectangle.params.lse = &lse;
-    if (first) /* a sink counts once */
-        rectangle.params.sinks = run->own.sinks;
-    else
-        g.sinks = NULL;
     CHECK(attn_backward(&q, &pair->k, &pair->v, &out, &rectangle.params, &g));
     const attn_tensor d_q = mpi_tokens(&b->d_q, row, queries.count);
     add(&d_q, &part_q);
@@ -102,9 +105,54 @@ static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pa
                       d_v = mpi_tokens(&b->d_v, pair->key, keys.count);
     add(&d_k, &part_k);
     add(&d_v, &part_v);
-    for (int64_t n = 0; n < run->num_options; n++)
-        run->options[n] += (double)run->part_options[n];
+    add_options(run);
     return mpi_lane_progress(&plan->lane);
+}
+
+/**
+ * What a range of queries gives to the gradients of sinks. A sink's weight does not depend on the keys, but a row
+ * counts only if it sees one anywhere: so this is a rectangle of all keys of the whole, of which nothing but their
+ * places is read: keys without channels, and for the values any row.
+ */
+static attn_status cross_sinks(struct mpi_run *run, const struct backward *b, attn_mpi_range queries, int64_t row)
+{
+    const struct attn_mpi_plan *plan = run->plan;
+    const int64_t *shape = run->q.shape, keys = run->whole.problem.k.shape[2];
+    struct mpi_rectangle rectangle;
+    mpi_make_rectangle(&run->rectangles, &rectangle, &run->own, queries, row, (attn_mpi_range){0, keys});
+    const attn_tensor out = mpi_tokens(&run->out, row, queries.count), lse = mpi_tokens(&run->lse, row, queries.count);
+    const attn_tensor d_out = mpi_tokens(&run->d_out, row, queries.count);
+    const attn_tensor d_lse = b->wanted->lse ? mpi_tokens(&run->d_lse, row, queries.count) : d_out;
+    const attn_tensor q = attn_bhtd(NULL, shape[0], shape[1], queries.count, 0);
+    const attn_tensor k = attn_bhtd(NULL, shape[0], run->k.shape[1], keys, 0);
+    attn_tensor v = d_out;
+    v.shape[1] = k.shape[1], v.shape[2] = keys;
+    v.stride[0] = v.stride[1] = v.stride[2] = 0;
+    attn_gradients g = attn_gradients_default();
+    memset(run->part_options, 0, (size_t)run->num_options * sizeof *run->part_options);
+    point_options(run, b->wanted, run->part_options, plan->group.rank * shape[1], &g);
+    g.head_scale = g.alibi_slopes = g.relative_bias = NULL;
+    g.out = &d_out;
+    g.lse = b->wanted->lse ? &d_lse : NULL;
+    rectangle.params.scale = 1.0f;
+    rectangle.params.disentangled = NULL;
+    rectangle.params.lse = &lse;
+    rectangle.params.sinks = run->own.sinks;
+    CHECK(attn_backward(&q, &k, &v, &out, &rectangle.params, &g));
+    add_options(run);
+    return ATTN_OK;
+}
+
+/** The gradients of sinks, if they are wanted: no message is waited for. */
+static attn_status sum_sinks(struct mpi_run *run, const struct backward *b)
+{
+    const struct mpi_share *queries = mpi_my_queries(run->plan);
+    int64_t row = 0;
+    for (int64_t n = 0; b->wanted->sinks && n < queries->num; n++) {
+        CHECK(cross_sinks(run, b, queries->ranges[n], row));
+        row += queries->ranges[n].count;
+    }
+    return ATTN_OK;
 }
 
 /** Takes in gradients of this rank's keys that have come, the next in order, and makes room for others. */
@@ -176,7 +224,7 @@ static attn_status compute(struct backward *b)
         if (b->last[n])
             CHECK(mpi_wait(team, 1, b->last[n], "the acceptance of gradients"));
     if (!run->failed)
-        run->failed = mpi_cross_blind(run, cross, b); /* their sinks */
+        run->failed = sum_sinks(run, b);
     return ATTN_OK;
 }
 

@@ -87,15 +87,12 @@ attn_status mpi_rectangles_make(struct mpi_rectangles *r, const struct attn_prob
         r->k_labels = labels_of(keys, ranks, segments->k, batch, problem->k.shape[2]);
         if (!r->q_labels || !r->k_labels)
             return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for the labels of the ranges of %d ranks", ranks);
-        int64_t longest_q = 0, longest_k = 0;
-        for (int rank = 0; rank < ranks; rank++) {
+        int64_t longest = 0;
+        for (int rank = 0; rank < ranks; rank++)
             for (int64_t n = 0; n < queries[rank].num; n++)
-                longest_q = queries[rank].ranges[n].count > longest_q ? queries[rank].ranges[n].count : longest_q;
-            for (int64_t n = 0; n < keys[rank].num; n++)
-                longest_k = keys[rank].ranges[n].count > longest_k ? keys[rank].ranges[n].count : longest_k;
-        }
+                longest = queries[rank].ranges[n].count > longest ? queries[rank].ranges[n].count : longest;
         if (batch > 1) { /* those of one range do not lie together */
-            r->labels_room = (size_t)batch * (size_t)(longest_q + longest_k);
+            r->labels_room = (size_t)batch * (size_t)(longest + problem->k.shape[2]); /* of any range of keys */
             r->labels = malloc((r->labels_room + 1) * sizeof *r->labels);
             if (!r->labels)
                 return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for %zu labels", r->labels_room);

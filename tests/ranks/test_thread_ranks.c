@@ -314,13 +314,97 @@ static void test_refusals(void **state)
     }
 }
 
+/** Two tokens of four, of one head with one channel; row 3 sees no key, and row 0 only key 2, which is the other
+ * rank's. */
+enum { FEW = 4 };
+struct few {
+    struct thread_ranks all;
+    float q[FEW], k[FEW], v[FEW], d_out[FEW];
+    float d_sink[MOST_RANKS];
+};
+static const int32_t FEW_QUERIES[FEW] = {1, 0, 0, 5}, FEW_KEYS[FEW] = {0, 0, 1, 0};
+static const float NO_WEIGHT_SINK = 0.0f;
+
+/** Forward and backward of tokens [first, first + tokens): of a rank, or of them all without a plan. */
+static void run_few(struct few *few, attn_mpi_plan *plan, int first, int tokens, const attn_segments *labels_of_all,
+                    float *d_sink)
+{
+    float out[FEW] = {NAN, NAN, NAN, NAN}, lse[FEW];
+    const attn_tensor q = attn_bhtd(few->q + first, 1, 1, tokens, 1), k = attn_bhtd(few->k + first, 1, 1, tokens, 1);
+    const attn_tensor v = attn_bhtd(few->v + first, 1, 1, tokens, 1), o = attn_bhtd(out, 1, 1, tokens, 1);
+    const attn_tensor d_o = attn_bhtd(few->d_out + first, 1, 1, tokens, 1), l = attn_bhtd(lse, 1, 1, tokens, 1);
+    attn_params params = attn_params_default();
+    params.sinks = &NO_WEIGHT_SINK;
+    params.segments = labels_of_all;
+    params.num_threads = 1;
+    params.lse = &l;
+    attn_gradients gradients = attn_gradients_default();
+    gradients.out = &d_o;
+    gradients.sinks = d_sink;
+    attn_status status = plan ? attn_mpi_forward(plan, &q, &k, &v, &o, &params) : attn_forward(&q, &k, &v, &o, &params);
+    if (!status)
+        status = plan ? attn_mpi_backward(plan, &q, &k, &v, &o, &params, &gradients)
+                      : attn_backward(&q, &k, &v, &o, &params, &gradients);
+    if (status) {
+        fprintf(stderr, "%s\n", attn_last_error());
+        abort(); /* cmocka's asserts are for its own thread */
+    }
+}
+
+static void run_few_rank(void *context, int rank)
+{
+    struct few *few = context;
+    const attn_segments segments = {FEW_QUERIES, FEW_KEYS};
+    const attn_tensor t = attn_bhtd(few->q, 1, 1, FEW / 2, 1), o = attn_bhtd(few->d_out, 1, 1, FEW / 2, 1);
+    attn_tensor lse = attn_bhtd(few->k, 1, 1, FEW / 2, 1);
+    attn_params params = attn_params_default();
+    params.sinks = &NO_WEIGHT_SINK;
+    params.segments = &segments;
+    params.lse = &lse;
+    attn_mpi_config config = attn_mpi_config_default();
+    config.placement = ATTN_MPI_CONTIGUOUS;
+    config.queries = config.keys = FEW;
+    config.backward = 1;
+    struct mpi_transport transport = thread_ranks_open(&few->all, rank);
+    const attn_tensor v = attn_bhtd(few->v, 1, 1, FEW / 2, 1);
+    const struct mpi_tensors given = {&t, &v, &v, &o};
+    attn_mpi_plan *plan = NULL;
+    if (mpi_plan_create(&plan, &transport, ATTN_OK, &given, &params, &config)) {
+        fprintf(stderr, "%s\n", attn_last_error());
+        abort();
+    }
+    run_few(few, plan, rank * FEW / 2, FEW / 2, &segments, &few->d_sink[rank]);
+    attn_mpi_plan_destroy(plan);
+}
+
+/**
+ * The gradient of a sink that has all the weight, as far as floats can tell: a row counts if its keys are another
+ * rank's, even if what they give it is not a number, and does not if it has none, whatever its gradient is.
+ */
+static void test_sinks(void **state)
+{
+    (void)state;
+    const attn_segments segments = {FEW_QUERIES, FEW_KEYS};
+    for (int is_nan = 0; is_nan < 2; is_nan++) {
+        struct few few = {.q = {1, 1, 1, 1}, .k = {-1, -1, -50, -1}, .v = {1, 2, 3, 4}, .d_out = {1, -1, 0.5f, NAN}};
+        few.v[2] = is_nan ? NAN : 3.0f;
+        float expected;
+        run_few(&few, NULL, 0, FEW, &segments, &expected);
+        assert_true(is_nan ? isnan(expected) : fabsf(expected) > 0.1f);
+        thread_ranks_begin(&few.all, 2);
+        thread_ranks_run(&few.all, run_few_rank, &few);
+        for (int rank = 0; rank < 2; rank++)
+            if (is_nan ? !isnan(few.d_sink[rank]) : !(fabsf(few.d_sink[rank] - expected) < 1e-5f))
+                fail_msg("rank %d: %g instead of %g", rank, (double)few.d_sink[rank], (double)expected);
+        thread_ranks_end(&few.all);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_results),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_results),  cmocka_unit_test(test_failures), cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_sinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
