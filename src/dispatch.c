@@ -79,9 +79,9 @@ static int has_free_pairs(int row)
     return has_pairs(row) && rows[row].kernels->scores && rows[row].kernels->scores->scores_free;
 }
 
-static int has_int4_pairs(int row)
+static int has_exact_pairs(int row)
 {
-    return has_free_pairs(row) && rows[row].kernels->scores->int4;
+    return has_free_pairs(row) && rows[row].kernels->scores->exact_pairs;
 }
 
 static int has_pair_gradients(int row)
@@ -178,8 +178,8 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
                                          .gradients = own->gradients,
                                          .states = own->states};
         int (*const has)(int row) = demand->gradients ? has_pair_gradients : demand->free ? has_free_pairs : has_pairs;
-        int pairs = demand->int4 ? extension(base, cap, has_int4_pairs, 0) : -1;
-        const int int4 = pairs >= 0;
+        int pairs = demand->exact_pairs ? extension(base, cap, has_exact_pairs, 0) : -1;
+        const int exact = pairs >= 0;
         if (pairs < 0 && demand->pairs)
             pairs = extension(base, cap, has, demand->gradients ? demand->channels : 0);
         if (pairs >= 0 && !has_matrix(pairs) && !demand->insists && !attn_cpu_gains_by_pairs())
@@ -188,7 +188,7 @@ int attn_kernels_choose(struct attn_kernels *kernels, const struct attn_demand *
             kernels->isa = kernels->score_isa = rows[pairs].name;
             kernels->scores = rows[pairs].kernels->scores;
             kernels->values = rows[pairs].kernels->values;
-            kernels->int4 = int4;
+            kernels->exact_pairs = exact;
             if (rows[pairs].kernels->gradients)
                 kernels->gradients = rows[pairs].kernels->gradients;
             kernels->strip = narrowest_strip(kernels);

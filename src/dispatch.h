@@ -27,7 +27,8 @@ struct attn_demand {
     int gradients;    /**< a backward pass: of sets for pairs those that have sums over queries, */
     int64_t channels; /**< of so many channels of a row of K and one of V together */
     int pairs;        /**< v is bf16, and so are q and k if qk does not make them int8: pairs may be multiplied */
-    int int4;         /**< k and v are ATTN_I4, q is bf16, queries are few and sums free: the same, where a set can */
+    int exact_pairs;  /**< k and v are both ATTN_I4 or ATTN_F8_E4M3, q is bf16, queries are few and sums free: the same,
+                           where a set can */
 };
 
 /**

@@ -58,9 +58,9 @@ size_t attn_held_size(const struct attn_problem *problem, const struct attn_geom
     const double results = (double)problem->q.shape[2] * (double)problem->q.shape[1] * (double)problem->v.shape[3];
     const double scales = (double)problem->k.shape[2] * (double)problem->k.shape[1] *
                           (double)attn_row_scales(problem->k.dtype, problem->k.shape[3]);
-    if (!geometry->kernels.int4 || geometry->blocks != 1 || !attn_writes_anything(problem) || p->weights ||
-        p->key_sums || p->scores || p->callback || p->weight_callback || results > scales ||
-        (double)problem->q.shape[0] * results * (double)sizeof(float) > HELD_LIMIT)
+    if (!geometry->kernels.exact_pairs || problem->k.dtype != ATTN_I4 || geometry->blocks != 1 ||
+        !attn_writes_anything(problem) || p->weights || p->key_sums || p->scores || p->callback || p->weight_callback ||
+        results > scales || (double)problem->q.shape[0] * results * (double)sizeof(float) > HELD_LIMIT)
         return 0;
     return ATTN_ALIGN + rows_size(&problem->out, 1) + rows_size(&problem->lse, p->lse != NULL);
 }

@@ -28,6 +28,13 @@ struct attn_plan {
     struct attn_label_range *labels; /**< what has been derived from them; NULL: nothing */
 };
 
+/** Whether bf16 has the numbers of k and v exactly, and rows of k are whole words of pairs, as rows of q are. */
+static int takes_exact_pairs(const struct attn_problem *problem)
+{
+    const attn_dtype dtype = problem->k.dtype;
+    return dtype == problem->v.dtype && (dtype == ATTN_I4 || (dtype == ATTN_F8_E4M3 && problem->k.shape[3] % 2 == 0));
+}
+
 static struct attn_kernels choose_kernels(const struct attn_problem *problem)
 {
     const attn_params *params = &problem->params;
@@ -39,14 +46,13 @@ static struct attn_kernels choose_kernels(const struct attn_problem *problem)
         params->qk == ATTN_QK_INT8 || rounds || (problem->q.dtype == ATTN_BF16 && problem->k.dtype == ATTN_BF16);
     const int pairs = (problem->v.dtype == ATTN_BF16 || rounds) && qk_pairs && !f32;
     const int free = !params->ragged && attn_sums_are_free(problem, problem->q.shape[2]);
-    const int int4 = free && problem->k.dtype == ATTN_I4 && problem->v.dtype == ATTN_I4 &&
-                     (rounds || problem->q.dtype == ATTN_BF16) && !f32;
+    const int exact_pairs = free && takes_exact_pairs(problem) && (rounds || problem->q.dtype == ATTN_BF16) && !f32;
     const struct attn_demand demand = {.isa = problem->isa ? problem->isa : attn_environment()->max_isa,
                                        .insists = problem->isa != 0,
                                        .qk = params->qk,
                                        .free = free,
                                        .pairs = pairs,
-                                       .int4 = int4};
+                                       .exact_pairs = exact_pairs};
     struct attn_kernels kernels;
     attn_kernels_choose(&kernels, &demand);
     return kernels;

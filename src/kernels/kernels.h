@@ -156,7 +156,7 @@ struct attn_listed_rows {
 /** n rows of K or V that follow each other without a gap. */
 struct attn_row_run {
     const char *first;
-    attn_dtype dtype;   /**< of sets of pairs ATTN_BF16, or of some ATTN_I4 */
+    attn_dtype dtype;   /**< of sets of pairs ATTN_BF16, or of some ATTN_I4 and ATTN_F8_E4M3 */
     const float *scale; /**< of quantised rows: what the numbers of the first are multiplied by */
     ptrdiff_t scale_stride;
     int n;
@@ -220,8 +220,9 @@ struct attn_score_kernels {
     int word_step;     /**< words of a row are a multiple of it; 0: any number */
     int row_step;      /**< scores are written for a multiple of it of keys; 0: for those that there are */
     int strip_vectors; /**< that scores() takes at most; 0: as many as a strip has */
-    int int4;          /**< pairs: scores_free() and scores_side_by_side() take ATTN_I4 as it lies, and so does struct
-                            attn_value_kernels where sums are free; x->q is [rows][attn_int4_words()] then */
+    int exact_pairs; /**< pairs: scores_free() and scores_side_by_side() take ATTN_I4 and ATTN_F8_E4M3 as they lie, and
+                          so does struct attn_value_kernels where sums are free; of ATTN_I4 x->q is
+                          [rows][attn_int4_words()] then */
     int raw;  /**< scores leave their tile without the scale, unless the mask is a bias: factor brings it later */
     int int8; /**< struct attn_int8_memory, scale and start of the keys are wanted */
     int query_block; /**< queries of a task, when there are enough of them */
@@ -291,7 +292,7 @@ struct attn_few_values {
     int64_t dv;
     int rows, keys; /**< queries, the first lanes; keys that they see */
     int free;       /**< scales of quantised rows may multiply their weights instead of their elements; of pairs where
-                         struct attn_kernels int4 is */
+                         struct attn_kernels exact_pairs is */
     float *o;       /**< [rows][dv] */
     enum attn_accumulate mode;
     const float *alpha; /**< [rows] */
@@ -517,7 +518,8 @@ struct attn_kernels {
     const char *score_isa; /**< of that whose scores they are: another one with int8 scores */
     attn_qk qk;            /**< how scores are multiplied */
     int strip;             /**< queries that a full strip covers: what its functions take at most */
-    int int4;              /**< K and V are ATTN_I4, queries are few and sums free: struct attn_score_kernels int4 */
+    int exact_pairs;       /**< K and V are both ATTN_I4 or ATTN_F8_E4M3, queries are few and sums free: struct
+                                attn_score_kernels exact_pairs */
     int fetches_ahead;     /**< struct attn_state_steps asks and next, as this processor has it (cpu/cpu.h) */
     int fetches_near;      /**< struct attn_listed_rows near, as this processor has it */
     const struct attn_vector_kernels *vectors;

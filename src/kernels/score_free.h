@@ -15,7 +15,7 @@
  * with four streams than with one. The scale of a key multiplies the finished sum.
  * The order of a sum follows from its words alone, so a score does not depend on
  * what else is computed. Types that are turned at less cost (attn_turns_faster())
- * never come here.
+ * come here in pairs of bf16 alone.
  */
 #ifndef ATTN_SCORE_FREE_H
 #define ATTN_SCORE_FREE_H
@@ -83,6 +83,32 @@ ATTN_INLINE void free_step(const attn_dtype dtype, const int nr, const int whole
     }
 }
 
+#ifdef VW_F8
+/** The same of E4M3, two vectors of words, of which n words are there. */
+ATTN_INLINE void free_f8_step(const int nr, const int whole, const float *q, int64_t words,
+                              const struct free_rows *rows, int64_t c, int n, vs acc[STREAMS][FREE_ROWS])
+{
+    vq k[STREAMS][2];
+    ATTN_UNROLL
+    for (int s = 0; s < STREAMS; s++)
+        vw_load_f8(rows->at[s] + VS_PACK * c, whole ? 2 * VS_PACK * VF_LEN : VS_PACK * n, k[s]);
+    ATTN_UNROLL
+    for (int v = 0; v < 2; v++) {
+        const int left = n - v * VF_LEN;
+        if (!whole && left <= 0)
+            break;
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++) {
+            const float *const at = q + r * words + c + v * VF_LEN;
+            const vq a = whole || left >= VF_LEN ? vq_load(at) : vw_load_tail(at, left);
+            ATTN_UNROLL
+            for (int s = 0; s < STREAMS; s++)
+                acc[s][r] = vs_dot(k[s][v], a, acc[s][r]);
+        }
+    }
+}
+#endif
+
 /** The ith key of each stream of a group, against queries r..r+nr-1. */
 ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
                                const struct free_rows *rows, int i, int r, free_parts parts)
@@ -97,6 +123,15 @@ ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struc
             acc[s][row] = vs_zero();
     }
     int64_t c = 0;
+#ifdef VW_F8
+    if (dtype == ATTN_F8_E4M3) {
+        for (; c + 2 * VF_LEN <= words; c += 2 * VF_LEN)
+            free_f8_step(nr, 1, q, words, rows, c, 2 * VF_LEN, acc);
+        if (c < words)
+            free_f8_step(nr, 0, q, words, rows, c, (int)(words - c), acc);
+        c = words;
+    }
+#endif
 #pragma GCC unroll 2
     for (; c + VF_LEN <= words; c += VF_LEN)
         free_step(dtype, nr, 1, q, words, rows, c, VF_LEN, acc);
@@ -264,6 +299,12 @@ static void score_free(const struct attn_score_operands *x, int n, float *max)
 #ifdef VW_INT4
     if (x->listed.dtype == ATTN_I4) {
         score_free_body(ATTN_I4, x, n, max);
+        return;
+    }
+#endif
+#ifdef VW_F8
+    if (x->listed.dtype == ATTN_F8_E4M3) {
+        score_free_body(ATTN_F8_E4M3, x, n, max);
         return;
     }
 #endif

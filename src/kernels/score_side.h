@@ -34,7 +34,13 @@
 #define SCORES_SIDE_BY_SIDE  scores_side_by_side
 #define ORDERED_SIDE_BY_SIDE ordered_side_by_side
 
-/** Vector w of a row's words, nw vectors long. */
+/** Bytes of a row of nw vectors of words. */
+ATTN_INLINE ptrdiff_t side_bytes(const attn_dtype dtype, const int nw)
+{
+    return nw * VF_LEN * (VS_PACK == 1 || attn_is_quantised(dtype) ? VS_PACK * attn_element_size(dtype) : ATTN_WORD);
+}
+
+/** Vector w of a row's words. */
 ATTN_INLINE vq side_words(const attn_dtype dtype, const char *row, const int w)
 {
 #if VS_PACK == 1
@@ -45,12 +51,28 @@ ATTN_INLINE vq side_words(const attn_dtype dtype, const char *row, const int w)
 #endif
 }
 
+/** All nw vectors, an even number of them. */
+ATTN_INLINE void side_row(const attn_dtype dtype, const int nw, const char *row, vq *words)
+{
+#ifdef VW_F8
+    if (dtype == ATTN_F8_E4M3) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w += 2)
+            vw_load_f8(row + w * VF_LEN * VS_PACK, 2 * VF_LEN * VS_PACK, words + w);
+        return;
+    }
+#endif
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++)
+        words[w] = side_words(dtype, row, w);
+}
+
 /** The sums of keys j..j+there-1, VF_LEN or, at the end, less, and nr queries; the words of one are in registers.
  * Behind the last key are 0. */
 ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, const struct attn_row_run *k,
                            const float *words, const vq *in_registers, int j, int there, vf *sums)
 {
-    const ptrdiff_t bytes = nw * VF_LEN * (VS_PACK == 1 ? attn_element_size(dtype) : ATTN_WORD);
+    const ptrdiff_t bytes = side_bytes(dtype, nw);
     const char *row = k->first + j * bytes;
     float parts[4][VF_LEN][VF_LEN] __attribute__((aligned(ATTN_ALIGN))), scales[VF_LEN];
 #pragma GCC unroll 2
@@ -59,19 +81,20 @@ ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, c
         ATTN_UNROLL
         for (int r = 0; r < nr; r++)
             acc[r] = vs_zero();
+        vq k_words[ATTN_SIDE_VECTORS];
+        side_row(dtype, nw, row, k_words);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
-            const vq some = side_words(dtype, row, w);
             ATTN_UNROLL
             for (int r = 0; r < nr; r++) {
                 const vq q = nr == 1 ? in_registers[w] : vq_load(words + (r * nw + w) * VF_LEN);
-                acc[r] = vs_dot(some, q, acc[r]);
+                acc[r] = vs_dot(k_words[w], q, acc[r]);
             }
         }
         ATTN_UNROLL
         for (int r = 0; r < nr; r++)
             vf_store(parts[r][i], acc[r]);
-        if (dtype == ATTN_I8)
+        if (attn_is_quantised(dtype))
             scales[i] = k->scale[(j + i) * k->scale_stride];
     }
     for (int i = there; i < VF_LEN; i++) {
@@ -87,7 +110,7 @@ ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, c
         for (int i = 0; i < VF_LEN; i++)
             lanes[i] = vf_load(parts[r][i]);
         sums[r] = vf_sum_across(lanes);
-        if (dtype == ATTN_I8)
+        if (attn_is_quantised(dtype))
             sums[r] = vf_mul(sums[r], vf_load(scales));
     }
 }
@@ -97,7 +120,7 @@ ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, c
 ATTN_INLINE vf side_ordered_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
                                  int j, int there)
 {
-    const ptrdiff_t bytes = nw * VF_LEN * (VS_PACK == 1 ? attn_element_size(dtype) : ATTN_WORD);
+    const ptrdiff_t bytes = side_bytes(dtype, nw);
     const char *row = k->first + j * bytes;
     float words[VF_LEN][ATTN_SIDE_VECTORS * VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
     for (int i = 0; i < there; i++, row += bytes) {
@@ -287,6 +310,12 @@ static void scores_side_by_side(const struct attn_row_run *k, const float *q, in
 #ifdef VW_INT4
     if (k->dtype == ATTN_I4) {
         ATTN_SIDE_BY_WIDTH(words, side_int4_scores, ATTN_I4, k, q, rows, s, pitch, max);
+        return;
+    }
+#endif
+#ifdef VW_F8
+    if (k->dtype == ATTN_F8_E4M3) {
+        side_scores_of(ATTN_F8_E4M3, k, q, words, rows, s, pitch, max);
         return;
     }
 #endif

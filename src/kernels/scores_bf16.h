@@ -13,15 +13,15 @@
 #include "kernels/score_side.h"
 #include "kernels/score_tile.h"
 
-#ifdef VW_INT4
-#define TAKES_INT4 1
+#if defined(VW_INT4) && defined(VW_F8)
+#define EXACT_PAIRS 1
 #else
-#define TAKES_INT4 0
+#define EXACT_PAIRS 0
 #endif
 
 static const struct attn_score_kernels score_kernels = {.name = "bf16",
                                                         .channels_per_word = VS_PACK,
-                                                        .int4 = TAKES_INT4,
+                                                        .exact_pairs = EXACT_PAIRS,
                                                         .raw = RAW_SCORES,
                                                         .query_block = 288,
                                                         .pack_queries = pack_queries,

@@ -76,6 +76,20 @@ ATTN_INLINE void value_vectors(const attn_dtype dtype, const int free, const int
         return;
     }
 #endif
+#ifdef VW_F8
+    if (dtype == ATTN_F8_E4M3 && free) { /* weights bring the scales */
+        const char *const second = VF_PACK * i + 1 < x->keys ? x->v.at[VF_PACK * i + 1] + c : NULL;
+        const int at_once = nw < 4 ? nw : 4;
+        vw words[4];
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w += at_once) {
+            vw_zip_f8(x->v.at[VF_PACK * i] + c + w * VF_LEN, second ? second + w * VF_LEN : NULL,
+                      whole ? at_once * VF_LEN : n, words);
+            memcpy(b + w, words, (size_t)at_once * sizeof *b);
+        }
+        return;
+    }
+#endif
     const int64_t begin = nw * VF_LEN % ATTN_I4_GROUP == 0 ? c : 0; /* of a group, for constant bits */
     ATTN_UNROLL
     for (int w = 0; w < nw; w++)
@@ -267,12 +281,35 @@ ATTN_INLINE void value_few_body(const attn_dtype dtype, const struct attn_few_va
         value_few_queries(dtype, 0, x);
 }
 
+#ifdef VW_F8
+/** The same of E4M3 in pairs, whose scales multiply weights. */
+ATTN_INLINE void value_few_f8(const struct attn_few_values *x)
+{
+    float p[ATTN_KEY_BLOCK / VF_PACK * VF_LEN];
+    struct attn_few_values scaled = *x;
+    for (int j = 0; j < x->keys; j += VF_PACK) {
+        const ptrdiff_t at = (ptrdiff_t)(j / VF_PACK) * VF_LEN;
+        const float second = j + 1 < x->keys ? *x->v.scale[j + 1] : 0.0f;
+        const vw words = vw_load_tail(x->p + at, x->rows);
+        vw_store(p + at, vw_weigh(words, vf_set1(*x->v.scale[j]), vf_set1(second)));
+    }
+    scaled.p = p;
+    value_few_queries(ATTN_F8_E4M3, 1, &scaled);
+}
+#endif
+
 /** struct attn_value_kernels, values_of_few. */
 static void value_few(const struct attn_few_values *x)
 {
 #ifdef VW_INT4
     if (x->v.dtype == ATTN_I4 && x->free) {
         int4_values_of_few(x);
+        return;
+    }
+#endif
+#ifdef VW_F8
+    if (x->v.dtype == ATTN_F8_E4M3 && x->free) {
+        value_few_f8(x);
         return;
     }
 #endif

@@ -52,28 +52,46 @@ ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const 
     }
 }
 #else
-ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
-                                  const struct attn_row_run *v, const char *row, const float *p, ptrdiff_t pitch, int u,
-                                  vf acc[][ATTN_SIDE_VECTORS])
+/** Words of the row at row and, if there are two, the one behind it. */
+ATTN_INLINE void two_rows(const attn_dtype dtype, const int nw, const char *row, int two, vw *words)
 {
-    (void)free;
     const int bytes = nw * VF_LEN * (int)attn_element_size(dtype);
-    vw words[ATTN_SIDE_VECTORS], weight[4];
-    ATTN_UNROLL
-    for (int r = 0; r < nr; r++)
-        weight[r] = vw_set1((const char *)(p + r * pitch + u));
+#ifdef VW_F8
+    if (dtype == ATTN_F8_E4M3) {
+        const int at_once = nw < 4 ? nw : 4;
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w += at_once) {
+            vw some[4];
+            vw_zip_f8(row + w * VF_LEN, two ? row + bytes + w * VF_LEN : NULL, at_once * VF_LEN, some);
+            memcpy(words + w, some, (size_t)at_once * sizeof *words);
+        }
+        return;
+    }
+#endif
     ATTN_UNROLL
     for (int w = 0; w < nw; w++) {
         words[w] = vw_of_first((const uint16_t *)(const void *)row + w * VF_LEN);
         ATTN_LOAD_IN_ORDER(row);
     }
-    if (2 * u + 1 < v->n) {
+    if (two) {
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
             words[w] = vw_add_second(words[w], (const uint16_t *)(const void *)(row + bytes) + w * VF_LEN);
             ATTN_LOAD_IN_ORDER(row);
         }
     }
+}
+
+ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
+                                  const struct attn_row_run *v, const char *row, const float *p, ptrdiff_t pitch, int u,
+                                  vf acc[][ATTN_SIDE_VECTORS])
+{
+    (void)free;
+    vw words[ATTN_SIDE_VECTORS], weight[4];
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        weight[r] = vw_set1((const char *)(p + r * pitch + u));
+    two_rows(dtype, nw, row, 2 * u + 1 < v->n, words);
     ATTN_UNROLL
     for (int w = 0; w < nw; w++) {
         ATTN_UNROLL
@@ -208,6 +226,26 @@ ATTN_INLINE void side_int4_values(const attn_dtype dtype, const int nw, const st
 }
 #endif
 
+#ifdef VW_F8
+/** The same of E4M3 in pairs, whose scales multiply weights. */
+ATTN_INLINE void side_f8_values(const struct attn_row_run *v, int rows, const float *p, ptrdiff_t pitch, int64_t dv,
+                                enum attn_accumulate mode, const float *alpha, float *o)
+{
+    enum { WORDS = ATTN_KEY_BLOCK / VF_PACK };
+    float scales[2][WORDS] = {{0}}, weights[VF_LEN / 2][WORDS];
+    for (int j = 0; j < v->n; j++)
+        scales[j % 2][j / 2] = v->scale[j * v->scale_stride];
+    for (int u = 0; u < (int)key_words(v->n); u += VF_LEN)
+        for (int r = 0; r < rows; r++) {
+            const int left = (int)key_words(v->n) - u;
+            const float *const at = p + r * pitch + u;
+            const vw words = left >= VF_LEN ? vw_load((const char *)at) : vw_load_tail(at, left);
+            vw_store(weights[r] + u, vw_weigh(words, vf_load(scales[0] + u), vf_load(scales[1] + u)));
+        }
+    side_values_of(ATTN_F8_E4M3, 0, v, rows, weights[0], WORDS, dv, mode, alpha, o);
+}
+#endif
+
 /** struct attn_value_kernels, values_side_by_side. */
 static void values_side_by_side(const struct attn_row_run *v, int rows, const float *p, ptrdiff_t pitch, int free,
                                 int64_t dv, enum attn_accumulate mode, const float *alpha, float *o)
@@ -224,6 +262,12 @@ static void values_side_by_side(const struct attn_row_run *v, int rows, const fl
 #ifdef VW_INT4
     if (v->dtype == ATTN_I4) {
         ATTN_SIDE_BY_WIDTH(dv, side_int4_values, ATTN_I4, v, rows, p, pitch, mode, alpha, o);
+        return;
+    }
+#endif
+#ifdef VW_F8
+    if (v->dtype == ATTN_F8_E4M3) {
+        side_f8_values(v, rows, p, pitch, dv, mode, alpha, o);
         return;
     }
 #endif

@@ -97,10 +97,28 @@ static void look_at_scales(const struct pass *pass, const struct attn_rows *rows
     pass->looks->rows += n;
 }
 
-int attn_int4_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit)
+/** Whether no number of n rows of V in E4M3 from key first on is NaN; infinities it has none. */
+static int f8_values_are_finite(const struct attn_work *work, int64_t first, int n)
+{
+    int finite = 1;
+    for (int at = 0; at < n && finite;) {
+        const struct attn_piece piece = attn_piece_at(&work->pages, &work->v, &work->pages.v_step, first + at, n - at);
+        for (int i = 0; i < piece.n; i++) {
+            const char *const row = row_of(&piece.rows, i);
+            for (int64_t c = 0; c < work->dv; c++)
+                finite &= (row[c] & 0x7f) != 0x7f;
+        }
+        at += piece.n;
+    }
+    return finite;
+}
+
+int attn_exact_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit)
 {
     const struct attn_work *work = pass->work;
-    return scales_are_finite(pass, &work->v, &work->pages.v_step, keys->first + unit->run.lo, unit->n, work->dv);
+    const int64_t first = keys->first + unit->run.lo;
+    return scales_are_finite(pass, &work->v, &work->pages.v_step, first, unit->n, work->dv) &&
+           (work->v.dtype == ATTN_I4 || f8_values_are_finite(work, first, unit->n));
 }
 
 int attn_few_take_rows(const struct pass *pass)
@@ -133,7 +151,7 @@ static void turn_for_int4(const struct pass *pass, const struct strip *strip)
 
 void attn_turn_queries(const struct pass *pass, const struct strip *strip)
 {
-    if (pass->work->kernels->int4) {
+    if (pass->work->kernels->exact_pairs && pass->work->k.dtype == ATTN_I4) {
         turn_for_int4(pass, strip);
         return;
     }
@@ -212,18 +230,21 @@ static int sees(const struct attn_tile_mask *mask, int key, int lane)
                                          : 0;
 }
 
-void attn_few_int4_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
-                               enum attn_accumulate mode, const float *alpha)
+void attn_few_exact_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                                enum attn_accumulate mode, const float *alpha)
 {
     const struct attn_work *work = pass->work;
     const struct strip *strip = unit->strip;
-    memset(pass->scratch.zero_scales, 0, (size_t)attn_groups_of(work->dv) * sizeof(float));
+    char *const zeros = pass->scratch.zero_row;
+    memset(zeros, 0, (size_t)attn_zero_row_size(work->dv));
     for (int r = 0; r < strip->rows; r++) {
         struct row_list list;
         list_rows(&work->pages, &work->v, &work->pages.v_step, keys->first + unit->run.lo, n, &list);
         for (int j = 0; j < n; j++)
-            if (!sees(&unit->mask, j, r))
-                list.scale[j] = pass->scratch.zero_scales;
+            if (!sees(&unit->mask, j, r)) {
+                list.at[j] = zeros;
+                list.scale[j] = (const float *)(const void *)zeros;
+            }
         const struct attn_few_values few = {.p = pass->scratch.s + r,
                                             .v = {.at = list.at, .scale = list.scale, .dtype = work->v.dtype},
                                             .dv = work->dv,

@@ -276,13 +276,13 @@ int attn_few_take_rows(const struct pass *pass);
 /** Whether scores of keys of a type add their lanes up, and so take the queries row by row. */
 static inline int attn_sums_across(const struct attn_work *work, attn_dtype dtype)
 {
-    return work->free_sums && (work->kernels->int4 || !attn_turns_faster(dtype));
+    return work->free_sums && (work->kernels->exact_pairs || !attn_turns_faster(dtype));
 }
 
 /** Whether scales of V may multiply weights. */
 static inline int attn_frees_scales(const struct attn_work *work)
 {
-    return work->free_sums && (work->kernels->int4 || work->kernels->values->keys_per_word == 1);
+    return work->free_sums && (work->kernels->exact_pairs || work->kernels->values->keys_per_word == 1);
 }
 
 /** Where a strip's queries lie row by row, as attn_turn_queries() leaves them. */
@@ -318,12 +318,12 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
 void attn_few_values(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
                      enum attn_accumulate mode, const float *alpha);
 
-/** Whether scales of V in ATTN_I4 are finite where a unit has keys; numbers are. */
-int attn_int4_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit);
+/** Whether V is finite where a unit has keys, and struct attn_kernels has exact_pairs. */
+int attn_exact_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit);
 
-/** attn_few_values() where they are not, query by query: what one does not see has scales of 0. */
-void attn_few_int4_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
-                               enum attn_accumulate mode, const float *alpha);
+/** attn_few_values() where it is not, query by query: what one does not see is 0. */
+void attn_few_exact_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                                enum attn_accumulate mode, const float *alpha);
 
 /** The mask of a strip's rows and the keys of a run, of which first is the first. */
 struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *strip, int64_t first, int n,

@@ -31,16 +31,16 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
         .dv = dv,
         .value_channels = attn_value_channels(kernels->values, dv),
         .channel_words = attn_channel_words(kernels->scores, dk),
-        .copies_values = !kernels->int4 && (keys != 1 || v != ATTN_F32),
-        .int4 = kernels->int4,
+        .copies_values = !kernels->exact_pairs && (keys != 1 || v != ATTN_F32),
+        .exact_pairs = kernels->exact_pairs,
         .int8 = kernels->scores->int8,
         .raw = kernels->scores->raw,
         .rotates = rotates,
         .relative = relative,
     };
     shape.copies_keys =
-        kernels->int4   ? 0
-        : channels == 1 ? k != ATTN_F32 || rotates
+        kernels->exact_pairs ? 0
+        : channels == 1      ? k != ATTN_F32 || rotates
                         : kernels->scores->int8 || k != ATTN_BF16 || rotates || shape.channel_words * channels != dk;
     const int row_step = kernels->scores->row_step, key_step = kernels->values->key_step;
     const int least = row_step > key_step ? row_step : key_step > 8 ? key_step : 8;
@@ -89,7 +89,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(int8.bytes, row);
     TAKE(k_scale, shape->int8 ? shape->blocks * key_block : 0);
     TAKE(k_start, shape->int8 ? shape->blocks * key_block : 0);
-    TAKE(q, strips * strip * shape->channel_words + (shape->int4 ? shape->lanes * attn_int4_words(dk) : 0));
+    TAKE(q, strips * strip * shape->channel_words + (shape->exact_pairs ? shape->lanes * attn_int4_words(dk) : 0));
     TAKE(o, strips * strip * shape->value_channels);
     TAKE(next_o, next_strips * strip * shape->value_channels);
     TAKE(k, shape->copies_keys ? shape->blocks * key_block * shape->channel_words + ATTN_ALIGN
@@ -105,7 +105,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(piece_k, shape->piece_k);
     TAKE(piece_v, shape->piece_v);
     TAKE(piece_scales, shape->piece_scales);
-    TAKE(zero_scales, shape->int4 ? attn_groups_of(shape->dv) : 0);
+    TAKE(zero_row, shape->exact_pairs ? attn_zero_row_size(shape->dv) : 0);
 #undef TAKE
     scratch->key_block = (int)key_block;
     scratch->blocks = (int)shape->blocks;

@@ -25,11 +25,17 @@ struct attn_scratch_shape {
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */
-    int int4;                       /**< of the kernels */
+    int exact_pairs;                /**< of the kernels */
     int rotates, relative;          /**< rope, disentangled terms */
     int64_t piece_k, piece_v;       /**< bytes of rows in pages, brought together */
     int64_t piece_scales;           /**< and their scales */
 };
+
+/** Bytes of zeros that stand for a row of V, and for its scales, whatever it is quantised to. */
+static inline int64_t attn_zero_row_size(int64_t dv)
+{
+    return attn_groups_of(dv) * ATTN_I4_GROUP;
+}
 
 struct attn_scratch {
     float *q;               /**< [strips][words of dk][strip] queries, transposed */
@@ -59,7 +65,7 @@ struct attn_scratch {
                             pages */
     char *piece_v;       /**< [key_block][dv] the same of V */
     float *piece_scales; /**< [key_block][of a row] the scales of such rows of K until they are words, then of V */
-    float *zero_scales;  /**< [of a row of V] of int4 in pairs: those of a key that is not seen */
+    char *zero_row;      /**< [attn_zero_row_size()] of exact pairs: what stands for a row of V that is not seen */
     int key_block;       /**< keys of a block */
     int blocks;          /**< of keys that are there at once */
     int next_strips;     /**< strips that next_o, next_m and next_l have room for */

@@ -28,7 +28,7 @@ static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t
 /** Whether there are kernels for the type of K or V, per_word elements of which are a word. */
 static int takes_type(const struct pass *pass, attn_dtype dtype, int per_word)
 {
-    return per_word == 1 || dtype == ATTN_BF16 || pass->work->kernels->int4;
+    return per_word == 1 || dtype == ATTN_BF16 || pass->work->kernels->exact_pairs;
 }
 
 /**
@@ -55,7 +55,7 @@ static int takes_queries(const struct pass *pass)
         return 1;
     if (!attn_sums_across(work, work->k.dtype) || (rows > 4 && attn_element_size(work->k.dtype) != 2))
         return 0;
-    return work->kernels->int4 || (work->v.dtype != ATTN_F8_E4M3 && work->v.dtype != ATTN_I4);
+    return work->kernels->exact_pairs || (work->v.dtype != ATTN_F8_E4M3 && work->v.dtype != ATTN_I4);
 }
 
 int attn_is_side_by_side(const struct pass *pass)

@@ -3,6 +3,7 @@
  * Words of the register tiles as pairs of bf16, for AVX512-BF16. The names
  * are those of dot_f32.h, and of pairs:
  *   vw_pair(first, second)      words of two vectors of floats, rounded to nearest even
+ *   vw_weigh(words, x, y)       the words with their first and second elements times x and y, rounded likewise
  *   vw_interleave(first, second)  words of VF_LEN bf16 each
  *   vw_of_first, vw_add_second  the same in two steps: words with a second element of 0 first
  *   vw_first, vw_second         the words with the other element set to 0
@@ -20,6 +21,7 @@
 #error "dot_bf16_avx512.h needs -mavx512bf16"
 #endif
 
+#include "simd/f8_bf16_avx512.h"
 #include "simd/int4_bf16_avx512.h"
 #include "simd/simd_avx512.h"
 
@@ -57,6 +59,13 @@ static inline vw vw_pair(vf first, vf second)
     const vw order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5,
                                       20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     return _mm512_permutexvar_epi16(order, halves);
+}
+
+static inline vw vw_weigh(vw words, vf first, vf second)
+{
+    const vf a = _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    const vf b = _mm512_castsi512_ps(_mm512_andnot_si512(_mm512_set1_epi32(0xffff), words));
+    return vw_pair(vf_mul(a, first), vf_mul(b, second));
 }
 
 static inline vw vw_of_first(const uint16_t *first)

@@ -68,13 +68,11 @@ static int repeats_rows(const attn_tensor *t)
     return 0;
 }
 
-/** Replaces t, k or v of a case: the tensor that is called with in its place, and its scales. */
-static void store(struct test_case *c, const attn_tensor *t, enum case_slot numbers, enum case_slot scales,
-                  attn_tensor *small, attn_tensor *scale, struct rng *rng)
+/** Replaces t, k or v of a case by a tensor of a type: the one that is called with in its place, and its scales. */
+static void store(struct test_case *c, const attn_tensor *t, attn_dtype dtype, enum case_slot numbers,
+                  enum case_slot scales, attn_tensor *small, attn_tensor *scale, struct rng *rng)
 {
-    const attn_dtype any = (attn_dtype)RNG_PICK(rng, ATTN_I8, ATTN_F8_E4M3, ATTN_I4, ATTN_I4);
-    *small = tensor_of_shape(test_isa_has_pairs(c->params.isa) ? ATTN_I4 : any, t->shape[0], t->shape[1], t->shape[2],
-                             t->shape[3]);
+    *small = tensor_of_shape(dtype, t->shape[0], t->shape[1], t->shape[2], t->shape[3]);
     const int i4 = small->dtype == ATTN_I4;
     const float usual = small->dtype == ATTN_I8 ? 1 / 64.0f : i4 ? 0.25f : 1 / 128.0f;
     place_numbers(c, numbers, small, rng);
@@ -101,6 +99,11 @@ static int may_be_stored(const struct test_case *c, const attn_tensor *t)
            t->shape[0] * t->shape[1] * t->shape[2] * t->shape[3] > 0;
 }
 
+static attn_dtype draw_type(struct rng *rng)
+{
+    return (attn_dtype)RNG_PICK(rng, ATTN_I8, ATTN_F8_E4M3, ATTN_I4, ATTN_I4);
+}
+
 void case_draw_stored(struct test_case *c, struct rng *rng)
 {
     c->stored = 0;
@@ -110,13 +113,15 @@ void case_draw_stored(struct test_case *c, struct rng *rng)
     if (pairs && !(may_be_stored(c, &c->k) && may_be_stored(c, &c->v)))
         return;
     const int which = pairs ? 3 : (int)rng_range(rng, 1, 3);
+    const attn_dtype exact = (attn_dtype)RNG_PICK(rng, ATTN_F8_E4M3, ATTN_I4);
+    const attn_dtype of_k = pairs ? exact : draw_type(rng), of_v = pairs ? exact : draw_type(rng);
     if (which & 1 && may_be_stored(c, &c->k)) {
-        store(c, &c->k, SLOT_K_NUMBERS, SLOT_K_SCALE, &c->called.k, &c->called.k_scale, rng);
+        store(c, &c->k, of_k, SLOT_K_NUMBERS, SLOT_K_SCALE, &c->called.k, &c->called.k_scale, rng);
         c->called.params.k_scale = &c->called.k_scale;
         c->stored++;
     }
     if (which & 2 && may_be_stored(c, &c->v)) {
-        store(c, &c->v, SLOT_V_NUMBERS, SLOT_V_SCALE, &c->called.v, &c->called.v_scale, rng);
+        store(c, &c->v, of_v, SLOT_V_NUMBERS, SLOT_V_SCALE, &c->called.v, &c->called.v_scale, rng);
         c->called.params.v_scale = &c->called.v_scale;
         c->stored++;
     }

@@ -35,6 +35,7 @@ static const struct kernel_set *const sets[] = {KERNEL_SETS};
 static const struct group *const groups[] = {&group_vector_operations,
                                              &group_word_operations,
                                              &group_int4_operations,
+                                             &group_f8_operations,
                                              &group_exp2,
                                              &group_scores,
                                              &group_values,

@@ -19,7 +19,7 @@ STRUCT = re.compile(r"^struct attn_(\w+_kernels) \{(.*?)^\};", re.MULTILINE | re
 MEMBER = re.compile(r"^    \w+ \(\*(\w+)\)\(", re.MULTILINE)
 
 # Groups that are compared as one.
-MERGED = {"vector_operations": "operations", "word_operations": "operations", "int4_operations": "operations",
+MERGED = {"vector_operations": "operations", "word_operations": "operations", "int4_operations": "operations", "f8_operations": "operations",
           "matrix_operations": "matrix", "matrix_kernels": "matrix", "weights_table": "matrix",
           "states": "state_kernels", "state_products": "state_kernels",
           "state_steps": "state_kernels", "state_columns": "state_kernels"}

@@ -34,18 +34,21 @@ struct drawn_keys {
     struct drawn_rows rows;
 };
 
-/** Whether pairs take ATTN_I4 as it lies, and this case has that. */
-static int draw_int4(const struct tile_case *c)
+/** A type that pairs take as it lies, if this case has one; else ATTN_F32. */
+static attn_dtype draw_exact(const struct tile_case *c)
 {
-    return c->set->kernels->scores && c->set->kernels->scores->int4 && !c->shape.plain && rng_percent(c->rng, 40);
+    if (!c->set->kernels->scores || !c->set->kernels->scores->exact_pairs || c->shape.plain || rng_percent(c->rng, 40))
+        return ATTN_F32;
+    return (attn_dtype)RNG_PICK(c->rng, ATTN_I4, ATTN_F8_E4M3);
 }
 
 static struct drawn_keys draw_keys(const struct tile_case *c, int64_t words, int free)
 {
     const int pack = c->set->score_pack;
-    if (free && pack == 2 && draw_int4(c)) {
-        const struct drawn_rows rows = draw_rows(c, ATTN_I4, c->shape.n, c->shape.d);
-        return (struct drawn_keys){rows.rows.data, rows.rows.stride, ATTN_I4, rows};
+    const attn_dtype exact = free && pack == 2 ? draw_exact(c) : ATTN_F32;
+    if (exact != ATTN_F32) {
+        const struct drawn_rows rows = draw_rows(c, exact, c->shape.n, exact == ATTN_I4 ? c->shape.d : 2 * words);
+        return (struct drawn_keys){rows.rows.data, rows.rows.stride, exact, rows};
     }
     if (pack == 1) {
         const attn_dtype any = draw_stored_type(c, c->shape.dtype);
@@ -177,12 +180,18 @@ static float free_sum(const struct tile_case *c, const struct drawn_scores *d, i
     const int pack = c->set->score_pack, width = c->set->lanes;
     float partial[MAX_LANES] = {0};
     for (int64_t w = 0; w < d->words; w++) {
-        const float element = pack == 1 ? number_of(&d->k.rows, j, w) : 0.0f;
-        const void *const word = pack == 1 ? (const void *)&element : d->k.at + j * d->k.stride + w * 4;
+        const int exact = pack == 2 && attn_is_quantised(d->k.dtype);
+        const float element = pack == 1 || exact ? number_of(&d->k.rows, j, pack * w) : 0.0f;
+        const uint16_t pair[2] = {dtype_narrow(ATTN_BF16, (double)element),
+                                  exact ? dtype_narrow(ATTN_BF16, (double)number_of(&d->k.rows, j, 2 * w + 1))
+                                        : (uint16_t)0};
+        const void *const word = exact       ? (const void *)pair
+                                 : pack == 1 ? (const void *)&element
+                                             : d->k.at + j * d->k.stride + w * 4;
         partial[w % width] = dot_of(c->set, pack, word, d->q.at + lane * d->q.stride + w * 4, partial[w % width]);
     }
     const float raw = sum_of_lanes(c, partial);
-    return pack == 1 && attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j, 0) : raw;
+    return attn_is_quantised(d->k.dtype) ? raw * scale_of(&d->k.rows, j, 0) : raw;
 }
 
 /** The same of ATTN_I4 in pairs: four lanes of a group, its scale, and then the groups of all slices of 128 channels.
@@ -255,9 +264,9 @@ static void check_weights_of_few(const struct tile_case *any)
         expect_float(c, "l", 0, r, l[r], sums[r] + total[r]);
 }
 
-/** Two numbers of ATTN_I4, the weights of which have been multiplied by their scales and rounded. */
-static float add_int4_pair(const struct tile_case *c, const struct attn_few_values *x, const struct drawn_rows *v,
-                           int u, int r, int64_t i, float sum)
+/** Two numbers that bf16 has exactly, the weights of which have been multiplied by their scales and rounded. */
+static float add_exact_pair(const struct tile_case *c, const struct attn_few_values *x, const struct drawn_rows *v,
+                            int u, int r, int64_t i, float sum)
 {
     uint16_t p[2], number[2] = {0, 0}, weight[2] = {0, 0};
     memcpy(p, &x->p[u * c->set->lanes + r], sizeof p);
@@ -288,10 +297,11 @@ static void check_values_of_few(const struct tile_case *any)
                                       .mode = draw_mode(c),
                                       .alpha = operand_floats(c, rows)};
     const int by_weight = x.free && pack == 1 && attn_is_quantised(v.rows.dtype) && v.rows.dtype != ATTN_I4;
-    const int in_pairs = x.free && v.rows.dtype == ATTN_I4 && c->set->kernels->scores && c->set->kernels->scores->int4;
+    const int in_pairs = x.free && (v.rows.dtype == ATTN_I4 || v.rows.dtype == ATTN_F8_E4M3) &&
+                         c->set->kernels->scores && c->set->kernels->scores->exact_pairs;
     if (in_pairs) { /* scales have been checked, and what stands for no key has no weight */
         for (int j = 0; j < n; j++)
-            for (int64_t g = 0; g < attn_groups_of(d); g++)
+            for (int64_t g = 0; g < attn_row_scales(v.rows.dtype, d); g++)
                 if (!isfinite(x.v.scale[j][g]))
                     ((float *)(uintptr_t)x.v.scale[j])[g] = 1.0f;
         for (int r = 0; n % 2 && r < rows; r++)
@@ -305,7 +315,7 @@ static void check_values_of_few(const struct tile_case *any)
             const float at = before[r * d + i];
             float sum = x.mode == ACCUMULATE_FIRST ? 0 : x.mode == ACCUMULATE_ADD ? at : at * x.alpha[r];
             for (int u = 0; in_pairs && u < words; u++)
-                sum = add_int4_pair(c, &x, &v, u, r, i, sum);
+                sum = add_exact_pair(c, &x, &v, u, r, i, sum);
             for (int u = 0; !in_pairs && u < words; u++) {
                 const float element = by_weight ? number_of(&v, u, i) : element_of(&v, pack * u, i);
                 const float weight = by_weight ? x.p[u * width + r] * scale_of(&v, u, 0) : x.p[u * width + r];

@@ -50,7 +50,8 @@ enum feature {
     HAS_GRADIENTS = 131072,  /**< sums over queries */
     HAS_STATES = 262144,     /**< linear attention */
     HAS_QUARTERS = 524288,   /**< operations on the quarters of a vector */
-    HAS_INT4 = 1048576       /**< words of two bf16 out of ATTN_I4 (int4_*.h) */
+    HAS_INT4 = 1048576,      /**< words of two bf16 out of ATTN_I4 (int4_*.h) */
+    HAS_F8 = 2097152         /**< the same out of E4M3 (f8_*.h) */
 };
 
 struct kernel_set;
@@ -125,9 +126,9 @@ struct group {
 };
 
 extern const struct group group_vector_operations, group_word_operations, group_exp2, group_scores, group_values,
-    group_int4_operations, group_vectors, group_matrix, group_matrix_operations, group_weights_table, group_few,
-    group_side_by_side, group_gradients, group_stored, group_states, group_state_products, group_state_steps,
-    group_state_columns;
+    group_int4_operations, group_f8_operations, group_vectors, group_matrix, group_matrix_operations,
+    group_weights_table, group_few, group_side_by_side, group_gradients, group_stored, group_states,
+    group_state_products, group_state_steps, group_state_columns;
 
 /** Counts a failure; the first few of a row print the sentence and the command that repeats the case (-1: none). */
 void report_failure(struct run *run, int64_t number, const char *format, ...) __attribute__((format(printf, 3, 4)));

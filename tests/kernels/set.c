@@ -194,6 +194,20 @@ RUN(vw_first, vw_store(c->out[0], vw_first(vw_load(c->in[0]))))
 RUN(vw_second, vw_store(c->out[0], vw_second(vw_load(c->in[0]))))
 RUN(vw_ones, vw_store(c->out[0], vw_ones()))
 RUN(vw_negate, vw_store(c->out[0], vw_negate(vw_load(c->in[0]))))
+#ifdef VW_F8
+RUN(vw_weigh, vw_store(c->out[0], vw_weigh(vw_load(c->in[0]), B, C)))
+RUN(vw_of_f8, vw words[2]; vw_of_f8(vw_load(c->in[0]), words); vw_store(c->out[0], words[0]);
+    vw_store(c->out[1], words[1]))
+RUN(vw_load_f8, vw words[4]; vw_load_f8(c->in[0], 64, words); vw_load_f8(c->in[0], 41, words + 2);
+    for (int i = 0; i < 16; i++) vw_store((float *)c->out[0] + i * VF_LEN, words[i % 4]))
+RUN(vw_zip_f8, vw words[4]; vw_zip_f8(c->in[0], c->in[1], 64, words);
+    for (int i = 0; i < 4; i++) vw_store((float *)c->out[0] + i * VF_LEN, words[i]);
+    vw_zip_f8(c->in[0], c->in[1], 41, words);
+    for (int i = 0; i < 4; i++) vw_store((float *)c->out[0] + (4 + i) * VF_LEN, words[i]);
+    vw_zip_f8(c->in[0], NULL, 64, words);
+    for (int i = 0; i < 4; i++) vw_store((float *)c->out[0] + (8 + i) * VF_LEN, words[i]);
+    for (int i = 12; i < 16; i++) vf_store((float *)c->out[0] + i * VF_LEN, vf_zero()))
+#endif
 #ifdef VW_INT4
 static inline vf channels_at(const struct call *c, int i)
 {
@@ -412,6 +426,12 @@ static const struct set_operation operations[] = {
     ROW(vw_second),
     ROW(vw_ones),
     ROW(vw_negate),
+#ifdef VW_F8
+    ROW(vw_weigh),
+    ROW(vw_of_f8),
+    ROW(vw_load_f8),
+    ROW(vw_zip_f8),
+#endif
 #ifdef VW_INT4
     ROW(vw_int4),
     ROW(vw_zip_quarters),
@@ -481,6 +501,11 @@ static const struct set_operation operations[] = {
 #else
 #define TABLE_FEATURE HAS_NO_TABLE
 #endif
+#ifdef VW_F8
+#define F8_FEATURE HAS_F8
+#else
+#define F8_FEATURE 0
+#endif
 #ifdef VW_INT4
 #define INT4_FEATURE HAS_INT4
 #else
@@ -525,7 +550,7 @@ const struct kernel_set TABLE_OF(SET) = {
     .extends = &JOINED_AS(attn_kernels_, SET_BASE),
     .features = (VF_PACK == 2 ? HAS_PAIRS : 0) | (VS_PACK == 4 ? HAS_INT8 : 0) | (VF_LEN > 4 ? HAS_FIRST_LANES : 0) |
                 MATRIX_FEATURE | TABLE_FEATURE | (VF_GROUP > 1 ? HAS_VALUE_GROUPS : 0) |
-                (VS_GROUP > 1 ? HAS_SCORE_GROUPS : 0) | (VF_LEN == 16 ? HAS_QUARTERS : 0) | INT4_FEATURE,
+                (VS_GROUP > 1 ? HAS_SCORE_GROUPS : 0) | (VF_LEN == 16 ? HAS_QUARTERS : 0) | INT4_FEATURE | F8_FEATURE,
     .lanes = VF_LEN,
     .strip_vectors = VF_STRIP,
     .value_pack = VF_PACK,

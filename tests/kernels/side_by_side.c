@@ -31,14 +31,17 @@ struct drawn_run {
     struct attn_listed_rows listed;
 };
 
-/** Of any type, or if not any of those whose sums are free; of pairs bf16 or, where sums are free, ATTN_I4. */
+/** Of any type, or if not any of those whose sums are free; of pairs bf16 or, where sums are free, what they take as it
+ * lies. */
 static struct drawn_run draw_run(const struct tile_case *c, int pack, int n, int64_t channels, int any, int free)
 {
     static const attn_dtype types[] = {ATTN_F32, ATTN_BF16, ATTN_F16, ATTN_I8, ATTN_F8_E4M3, ATTN_I4};
     const struct tile_case gapless = {.set = c->set, .rng = c->rng, .shape = {.plain = 1, .wild = c->shape.wild}};
     const struct attn_score_kernels *const scores = c->set->kernels->scores;
-    const int int4 = free && scores && scores->int4 && (c->shape.plain || rng_percent(c->rng, 40));
-    const attn_dtype dtype = pack != 2 ? types[rng_range(c->rng, 0, any ? 5 : 3)] : int4 ? ATTN_I4 : ATTN_BF16;
+    const int exact = free && scores && scores->exact_pairs && (c->shape.plain || rng_percent(c->rng, 60));
+    const attn_dtype dtype = pack != 2 ? types[rng_range(c->rng, 0, any ? 5 : 3)]
+                             : exact   ? types[rng_range(c->rng, c->shape.plain ? 5 : 4, 5)]
+                                       : ATTN_BF16;
     const struct drawn_rows drawn = draw_rows(&gapless, dtype, n, channels);
     const char **const list = operand_place(c, (size_t)n * sizeof *list);
     const float **const scales = operand_place(c, (size_t)n * sizeof *scales);
@@ -78,7 +81,7 @@ static void expect_known(const struct tile_case *c, int spoilt, int wrong)
 static int draw_queries(const struct tile_case *c, attn_dtype dtype, int takes_one)
 {
     const int one =
-        c->shape.plain || takes_one || dtype == ATTN_F8_E4M3 || (dtype == ATTN_I4 && c->set->score_pack == 1);
+        c->shape.plain || takes_one || ((dtype == ATTN_F8_E4M3 || dtype == ATTN_I4) && c->set->score_pack == 1);
     return one || rng_percent(c->rng, 40) ? 1 : (int)rng_range(c->rng, 2, c->set->lanes / 2);
 }
 

@@ -72,6 +72,12 @@ static void narrow(attn_tensor *t, attn_dtype dtype, attn_tensor *scale)
 
 /** A problem whose sums the set frees, and that is worth some threads; k may be quantised, and of pairs both k and v in
  * 4 bits. */
+/** A type whose numbers bf16 has exactly. */
+static attn_dtype draw_exact(struct rng *rng)
+{
+    return (attn_dtype)RNG_PICK(rng, ATTN_F8_E4M3, ATTN_I4);
+}
+
 static void draw(struct rng *rng, const char *isa, struct problem *p, struct scales *scales)
 {
     const int most = few_of(isa) ? few_of(isa) : 4;
@@ -97,11 +103,12 @@ static void draw(struct rng *rng, const char *isa, struct problem *p, struct sca
     if (rng_percent(rng, 60))
         return;
     const int pairs = test_isa_has_pairs(isa);
-    narrow(&p->k, pairs ? ATTN_I4 : quantised_types[rng_range(rng, 0, 2)], &scales->k);
+    const attn_dtype exact = draw_exact(rng);
+    narrow(&p->k, pairs ? exact : quantised_types[rng_range(rng, 0, 2)], &scales->k);
     p->params.k_scale = &scales->k;
     if (!pairs)
         return;
-    narrow(&p->v, ATTN_I4, &scales->v);
+    narrow(&p->v, exact, &scales->v);
     p->params.v_scale = &scales->v;
 }
 
@@ -313,11 +320,12 @@ static int side_by_side(struct rng *rng, const char *isa)
     params.kv_len = rng_percent(rng, 50) ? kv_len : NULL;
     params.kv_start = params.kv_len && rng_percent(rng, 50) ? kv_start : NULL;
     if (quantised) {
-        quantise(&k, pairs ? ATTN_I4 : quantised_types[rng_range(rng, 0, 2)], &narrow_k, &k_scale);
-        quantise(&v, pairs ? ATTN_I4 : quantised_types[rng_range(rng, 0, 2)], &narrow_v, &v_scale);
+        const attn_dtype exact = draw_exact(rng);
+        quantise(&k, pairs ? exact : quantised_types[rng_range(rng, 0, 2)], &narrow_k, &k_scale);
+        quantise(&v, pairs ? exact : quantised_types[rng_range(rng, 0, 2)], &narrow_v, &v_scale);
         params.k_scale = &k_scale;
         params.v_scale = &v_scale;
-        for (int i = 0; !pairs && i < 2 && rng_percent(rng, 10); i++) /* NaN, of E4M3 */
+        for (int i = 0; narrow_k.dtype != ATTN_I4 && i < 2 && rng_percent(rng, 10); i++) /* NaN, of E4M3 */
             ((uint8_t *)narrow_k.data)[rng_range(rng, 0, bytes_of(narrow_k.dtype, tk * narrow_k.stride[2]) - 1)] = 0x7f;
     }
     const attn_tensor near = quantised ? narrow_k : k, near_v = quantised ? narrow_v : v;
@@ -343,7 +351,8 @@ static int side_by_side(struct rng *rng, const char *isa)
     return holds;
 }
 
-/** Queries in other types than bf16 keep their bits beside keys and values in 4 bits: nothing rounds them. */
+/** Queries in other types than bf16 keep their bits beside keys and values that bf16 has exactly: nothing rounds them.
+ */
 static int other_queries(struct rng *rng, const char *isa)
 {
     const int64_t group = rng_range(rng, 1, 2), tk = rng_range(rng, 1, 400), d = RNG_PICK(rng, 31, 64, 128);
@@ -352,8 +361,9 @@ static int other_queries(struct rng *rng, const char *isa)
     random_floats(rng, &p.q, (attn_dtype)RNG_PICK(rng, ATTN_F32, ATTN_F16), 1, group, 1, d);
     random_floats(rng, &p.k, ATTN_F32, 1, 1, tk, d);
     random_floats(rng, &p.v, ATTN_F32, 1, 1, tk, d);
-    narrow(&p.k, ATTN_I4, &scales.k);
-    narrow(&p.v, ATTN_I4, &scales.v);
+    const attn_dtype exact = draw_exact(rng);
+    narrow(&p.k, exact, &scales.k);
+    narrow(&p.v, exact, &scales.v);
     p.params.k_scale = &scales.k;
     p.params.v_scale = &scales.v;
     p.params.sums = ATTN_SUMS_FREE;

@@ -46,8 +46,8 @@
  * the e_j do not know v; Hoeffding's inequality gives a sharper one, 8 W
  * sqrt(sum_j (p_j (d_j v_jc - out_c))^2), which independent e_j exceed once in
  * 10^13 times. The smaller of the two counts. lse has no such v, and weights
- * that are alike round alike, so its bound stays. Where pairs take ATTN_I4 as it
- * lies, the product of a weight and its scale is rounded once more, for which l
+ * that are alike round alike, so its bound stays. Where pairs take ATTN_I4 or
+ * ATTN_F8_E4M3 as it lies, the product of a weight and its scale is rounded once more, for which l
  * does not make up: out_c changes by W sum_j p_j |d_j v_jc| at most.
  */
 #include "oracle_score.h"
@@ -75,7 +75,8 @@
 /** Standard deviations, so to say, that a sum of independent roundings stays within. */
 #define HOEFFDING 8
 
-int reference_takes_int4(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params)
+int reference_takes_exact_pairs(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                const attn_params *params)
 {
     const char *const isa = params->isa == NULL ? attn_isa_active() : params->isa;
     const int64_t rows = k->shape[1] > 0 ? q->shape[2] * (q->shape[1] / k->shape[1]) : 0;
@@ -88,7 +89,7 @@ int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const a
                              const attn_params *params)
 {
     const char *const isa = params->isa == NULL ? attn_isa_active() : params->isa;
-    if (reference_takes_int4(q, k, v, params))
+    if (reference_takes_exact_pairs(q, k, v, params))
         return 1;
     return test_isa_has_pairs(isa) && q->dtype == ATTN_BF16 && k->dtype == ATTN_BF16 && v->dtype == ATTN_BF16 &&
            !params->rope && !params->disentangled && !params->weight_callback;
@@ -225,9 +226,9 @@ static void output_row(struct reference *ref, int64_t r, const struct oracle_row
                 unit[c] += product * fabs(x) + 0x1p-149 * bottom + flushed * fabs(x);
                 if (ref->rounds_weights) /* the instruction flushes products and sums that are denormal */
                     slack[c] += (double)FLT_MIN * bottom * (ref->uses_table ? TABLE_HEADROOM : 1);
-                if (ref->takes_int4) /* a weight times its scale is rounded, too, and flushed before it meets 8 or less
-                                      */
-                    slack[c] += WEIGHT_ROUNDING * weight * fabs(x) + 8 * (double)FLT_MIN * bottom * TABLE_HEADROOM;
+                if (ref->takes_exact_pairs) /* a weight times its scale is rounded, too, and flushed before it meets a
+                                               number of E4M3 or int4 */
+                    slack[c] += WEIGHT_ROUNDING * weight * fabs(x) + 448 * (double)FLT_MIN * bottom * TABLE_HEADROOM;
                 if (ref->uses_table && p[j] < (double)FLT_MIN * TABLE_HEADROOM)
                     slack[c] += p[j] * bottom * fabs(x);
             } else {
@@ -488,7 +489,7 @@ static struct reference compute(const attn_tensor *q, const attn_tensor *k, cons
                             .tk = k->shape[2],
                             .dv = v->shape[3],
                             .rounds_weights = reference_rounds_weights(q, k, v, params)};
-    ref.takes_int4 = reference_takes_int4(q, k, v, params);
+    ref.takes_exact_pairs = reference_takes_exact_pairs(q, k, v, params);
     ref.weight_rounding = reference_weight_rounding(q, k, v, params);
     ref.uses_table = ref.weight_rounding == TABLE_ROUNDING;
     const int64_t rows = ref.batch * ref.heads * ref.tq, keys = ref.batch * ref.heads * ref.tk;

@@ -36,7 +36,7 @@
 struct reference {
     int64_t batch, heads, tq, tk, dv;
     int rounds_weights;                                /**< the library rounds weights to bf16 here, */
-    int takes_int4;                                    /**< products of weights and scales are rounded likewise */
+    int takes_exact_pairs;                             /**< products of weights and scales are rounded likewise */
     int uses_table;                                    /**< by a table: the top one, too, */
     double weight_rounding;                            /**< by this part of them at most */
     double *out, *out_unit, *out_slack;                /**< [batch][heads][tq][dv] */
@@ -76,10 +76,11 @@ int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const a
                              const attn_params *params);
 
 /**
- * Whether it multiplies ATTN_I4 in pairs as it lies: few queries of bf16 whose sums are free, with a k and v of f32,
- * which stand for numbers of 4 bits. (Tests of sets for pairs have no other f32 beside bf16.)
+ * Whether it multiplies ATTN_I4 or ATTN_F8_E4M3 in pairs as it lies: few queries of bf16 whose sums are free, with a k
+ * and v of f32, which stand for such numbers. (Tests of sets for pairs have no other f32 beside bf16.)
  */
-int reference_takes_int4(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_params *params);
+int reference_takes_exact_pairs(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                const attn_params *params);
 
 /** By what part of them at most; 0 where they are not rounded. */
 double reference_weight_rounding(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
