@@ -24,13 +24,14 @@
 #else
 #define VALUES_SIDE_BY_SIDE values_side_by_side
 
-/** Adds the keys of word u, whose rows begin at row, with their weights, to nr queries' sums; p: [query][pitch] words.
- */
+/** Adds nw vectors of the keys of word u, whose rows begin at row and have so many bytes, with their weights, to nr
+ * queries' sums; p: [query][pitch] words. */
 #if VF_PACK == 1
 ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
-                                  const struct attn_row_run *v, const char *row, const float *p, ptrdiff_t pitch, int u,
-                                  vf acc[][ATTN_SIDE_VECTORS])
+                                  const struct attn_row_run *v, const char *row, ptrdiff_t bytes, const float *p,
+                                  ptrdiff_t pitch, int u, vf acc[][ATTN_SIDE_VECTORS])
 {
+    (void)bytes;
     const int brings = scales_weights(dtype, free), group = ATTN_I4_GROUP / VF_LEN;
     const int whole = dtype == ATTN_I4 && nw % group == 0;
     const float *const scales = attn_is_quantised(dtype) ? v->scale + u * v->scale_stride : NULL;
@@ -52,10 +53,9 @@ ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const 
     }
 }
 #else
-/** Words of the row at row and, if there are two, the one behind it. */
-ATTN_INLINE void two_rows(const attn_dtype dtype, const int nw, const char *row, int two, vw *words)
+/** nw vectors of words of the row at row and, if there are two, the one that is so many bytes behind it. */
+ATTN_INLINE void two_rows(const attn_dtype dtype, const int nw, const char *row, ptrdiff_t bytes, int two, vw *words)
 {
-    const int bytes = nw * VF_LEN * (int)attn_element_size(dtype);
 #ifdef VW_F8
     if (dtype == ATTN_F8_E4M3) {
         const int at_once = nw < 4 ? nw : 4;
@@ -83,15 +83,15 @@ ATTN_INLINE void two_rows(const attn_dtype dtype, const int nw, const char *row,
 }
 
 ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
-                                  const struct attn_row_run *v, const char *row, const float *p, ptrdiff_t pitch, int u,
-                                  vf acc[][ATTN_SIDE_VECTORS])
+                                  const struct attn_row_run *v, const char *row, ptrdiff_t bytes, const float *p,
+                                  ptrdiff_t pitch, int u, vf acc[][ATTN_SIDE_VECTORS])
 {
     (void)free;
     vw words[ATTN_SIDE_VECTORS], weight[4];
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
         weight[r] = vw_set1((const char *)(p + r * pitch + u));
-    two_rows(dtype, nw, row, 2 * u + 1 < v->n, words);
+    two_rows(dtype, nw, row, bytes, 2 * u + 1 < v->n, words);
     ATTN_UNROLL
     for (int w = 0; w < nw; w++) {
         ATTN_UNROLL
@@ -145,16 +145,16 @@ ATTN_INLINE void load_sums(const int nw, enum attn_accumulate mode, float alpha,
     }
 }
 
-/** Words first..end-1 of keys for nr queries. */
-ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int free, const int nr,
-                                 const struct attn_row_run *v, int first, int end, const float *p, ptrdiff_t pitch,
-                                 enum attn_accumulate mode, const float *alpha, float *o)
+/** Words first..end-1 of keys for nr queries; of rows of nw vectors those from at on, some. */
+ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int at, const int some, const int free,
+                                 const int nr, const struct attn_row_run *v, int first, int end, const float *p,
+                                 ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha, float *o)
 {
     vf acc[4][ATTN_SIDE_VECTORS];
     int added = 0;
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
-        load_sums(nw, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + r * nw * VF_LEN, acc[r]);
+        load_sums(some, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + (r * nw + at) * VF_LEN, acc[r]);
 #if VF_PACK == 1
     if (nr == 1 && dtype == ATTN_F8_E4M3 && nw % 4 == 0 && keeps_denormals()) {
         added = add_f8_keys(free, nw, v, p, acc[0]);
@@ -162,16 +162,16 @@ ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int
             load_sums(nw, mode, *alpha, o, acc[0]);
     }
 #endif
-    const ptrdiff_t bytes = VF_PACK * (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
-    const char *row = v->first + first * bytes;
+    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
+    const char *row = v->first + first * VF_PACK * bytes + attn_row_bytes(dtype, at * VF_LEN);
 #pragma GCC unroll 2
-    for (int u = first; !added && u < end; u++, row += bytes)
-        add_keys_of_word(dtype, free, nw, nr, v, row, p, pitch, u, acc);
+    for (int u = first; !added && u < end; u++, row += VF_PACK * bytes)
+        add_keys_of_word(dtype, free, some, nr, v, row, bytes, p, pitch, u, acc);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL
-        for (int w = 0; w < nw; w++)
-            vf_store(o + (r * nw + w) * VF_LEN, acc[r][w]);
+        for (int w = 0; w < some; w++)
+            vf_store(o + (r * nw + at + w) * VF_LEN, acc[r][w]);
     }
 }
 
@@ -184,8 +184,9 @@ ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int fre
                              float *o)
 {
     const int words = (int)key_words(v->n), most = SIDE_QUERIES(nw);
+    const int halves = VF_PACK > 1 && attn_is_quantised(dtype) && FEW_SUMS / nw == 2;
     if (rows == 1) {
-        side_value_rows(dtype, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
+        side_value_rows(dtype, nw, 0, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
         return;
     }
     if (VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4)) { /* these take one */
@@ -196,14 +197,20 @@ ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int fre
         const int end = words - first < ATTN_SIDE_ROWS / VF_PACK ? words : first + ATTN_SIDE_ROWS / VF_PACK;
         const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;
         int r = 0;
+        for (; halves && r + 4 <= rows; r += 4) { /* what is widened meets more queries */
+            side_value_rows(dtype, nw, 0, nw / 2, free, 4, v, first, end, p + r * pitch, pitch, now, alpha + r,
+                            o + r * nw * VF_LEN);
+            side_value_rows(dtype, nw, nw / 2, nw / 2, free, 4, v, first, end, p + r * pitch, pitch, now, alpha + r,
+                            o + r * nw * VF_LEN);
+        }
         for (; most > 1 && r + most <= rows; r += most)
-            side_value_rows(dtype, nw, free, most, v, first, end, p + r * pitch, pitch, now, alpha + r,
+            side_value_rows(dtype, nw, 0, nw, free, most, v, first, end, p + r * pitch, pitch, now, alpha + r,
                             o + r * nw * VF_LEN);
         for (; most > 2 && r + 2 <= rows; r += 2)
-            side_value_rows(dtype, nw, free, 2, v, first, end, p + r * pitch, pitch, now, alpha + r,
+            side_value_rows(dtype, nw, 0, nw, free, 2, v, first, end, p + r * pitch, pitch, now, alpha + r,
                             o + r * nw * VF_LEN);
         for (; r < rows; r++)
-            side_value_rows(dtype, nw, free, 1, v, first, end, p + r * pitch, pitch, now, alpha + r,
+            side_value_rows(dtype, nw, 0, nw, free, 1, v, first, end, p + r * pitch, pitch, now, alpha + r,
                             o + r * nw * VF_LEN);
     }
 }
