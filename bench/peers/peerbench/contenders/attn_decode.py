@@ -3,7 +3,8 @@
 libattn's decoding: one plan for the shape, run on each layer's queries, keys
 and values where they lie. Without a causal option, as the newest token sees all keys.
 int8 and E4M3 have a scale for each token and head, int4 has one for each 32 channels,
-as attn_quantise() makes them, and a q of f32. Sums of few queries may have any order: it is an option that any user has.
+as attn_quantise() makes them; q is as given, in bf16, or in f32. Sums of few queries may have any order: it is an option
+that any user has.
 """
 
 import ctypes as c
@@ -23,13 +24,14 @@ GROUP = 32  # channels of int4 with one scale
 
 # attn_params.sums
 SUMS = {"the bits of prefill": 0, "sums in any order": 1}
+AS_GIVEN = "sums in any order, q in bf16"  # beside quantised keys and values
 
 
 class AttnDecode(Attn):
     def layout(self, case, arrays):
         if not case.quantised:
             return arrays
-        arrays = {**arrays, "q": widen(arrays["q"], case.given)}
+        arrays = {**arrays, AS_GIVEN: arrays["q"], "q": widen(arrays["q"], case.given)}
         for name in ("k", "v"):
             # One at a time, and the original goes, which may be the only reference to it.
             arrays[name], arrays[f"{name}_scale"] = self._quantised(arrays[name], case)
@@ -52,7 +54,7 @@ class AttnDecode(Attn):
     def _view(case, array):
         """A view of keys, values, queries or outputs; of bytes with several numbers in each, strides count these."""
         if array.dtype != np.uint8:
-            return tensor_of(array, F32 if case.quantised else DTYPE[case.dtype])
+            return tensor_of(array, F32 if case.quantised and array.dtype == np.float32 else DTYPE[case.given])
         kind, packed = QUANTISED[case.dtype]
         view = tensor_of(array, kind)
         view.shape[3] *= packed
@@ -61,22 +63,25 @@ class AttnDecode(Attn):
         return view
 
     def ways(self, case, arrays):
-        return [self._plan(case, arrays, label) for label in SUMS]
+        ways = [self._plan(case, arrays, arrays["q"], label, sums) for label, sums in SUMS.items()]
+        if case.quantised:
+            ways.append(self._plan(case, arrays, arrays[AS_GIVEN], AS_GIVEN, SUMS["sums in any order"]))
+        return ways
 
-    def _plan(self, case, arrays, label):
+    def _plan(self, case, arrays, q, label, sums):
         out = np.empty(arrays["q"].shape, arrays["q"].dtype)
         # An output that is never written must not look right, and its pages must exist before anything is timed.
         out.view(np.uint8).fill(0xFF)
-        parts = [decode.layers(case, a) for a in (arrays["q"], arrays["k"], arrays["v"], out)]
+        parts = [decode.layers(case, a) for a in (q, arrays["k"], arrays["v"], out)]
         calls = [[self._view(case, a) for a in layer] for layer in zip(*parts, strict=True)]
         scales = []
         if case.quantised:
             layers = (decode.layers(case, arrays[f"{name}_scale"]) for name in ("k", "v"))
             scales = [[tensor_of(a, F32) for a in layer] for layer in zip(*layers, strict=True)]
         params = [
-            Params(num_threads=self.threads, sums=SUMS[label], k_scale=k, v_scale=v)
+            Params(num_threads=self.threads, sums=sums, k_scale=k, v_scale=v)
             for k, v in ([c.addressof(t) for t in pair] for pair in scales)
-        ] or [Params(num_threads=self.threads, sums=SUMS[label])] * len(calls)
+        ] or [Params(num_threads=self.threads, sums=sums)] * len(calls)
         run, detail = self._planned_calls(
             "attn", [[*call, own] for call, own in zip(calls, params, strict=True)], [arrays, out, scales]
         )
