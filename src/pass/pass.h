@@ -289,7 +289,7 @@ static inline int attn_frees_scales(const struct attn_work *work)
 float *attn_query_rows(const struct pass *pass, const struct strip *strip);
 
 /** Blocks of keys that attn_side_by_side() goes over at once. */
-#define ATTN_SIDE_BLOCKS 8
+#define ATTN_SIDE_BLOCKS 32
 
 /** Queries that are few on any instruction set: half of the lanes. */
 #define ATTN_MAX_FEW 8

@@ -7,8 +7,8 @@
  *
  * so that K and V are each read as one long run (kernels/score_side.h, value_side.h),
  * which some processors fetch ahead by themselves, faster than what is asked for row
- * by row as in few.c. The fewer the changes from K to V, the better: 8 blocks of d = 128
- * in f32 are runs of half a MiB.
+ * by row as in few.c. The fewer the changes from K to V, the better: 32 blocks of d = 128
+ * in f32 are runs of 2 MiB.
  */
 #include "pass/pass.h"
 
