@@ -47,8 +47,15 @@ static inline int free_key(const struct free_keys *keys, int stream, int i)
     return key < keys->last ? key : keys->last;
 }
 
-/** Partial sums: of a query and a key of a group VF_LEN floats. */
+/* Partial sums of a query and the keys of a group: VF_LEN floats of each or, where quarters of a vector are added up by
+ * themselves, of the ith keys of all streams together. */
+#if VF_LEN == 16
+#define IN_QUARTERS 1
+typedef float free_parts[FEW][STREAM_KEYS][VF_LEN];
+#else
+#define IN_QUARTERS 0
 typedef float free_parts[FEW][VF_LEN][VF_LEN];
+#endif
 
 /** A key of each stream. */
 struct free_rows {
@@ -109,6 +116,33 @@ ATTN_INLINE void free_f8_step(const int nr, const int whole, const float *q, int
 }
 #endif
 
+/** Keeps the partial sums of a query and the ith key of each stream. */
+ATTN_INLINE void free_keep(const vf of_stream[STREAMS], int i, float parts[][VF_LEN])
+{
+#if IN_QUARTERS
+    vf_store(parts[i], vf_sum_quarters(of_stream));
+#else
+    ATTN_UNROLL
+    for (int s = 0; s < STREAMS; s++)
+        vf_store(parts[s * STREAM_KEYS + i], of_stream[s]);
+#endif
+}
+
+/** The sums that they make, in the order of the keys. */
+ATTN_INLINE vf free_add(float parts[][VF_LEN])
+{
+#if IN_QUARTERS
+    const vf quarters[STREAM_KEYS] = {vf_load(parts[0]), vf_load(parts[1]), vf_load(parts[2]), vf_load(parts[3])};
+    return vf_turn_quarters(vf_add_quarters(quarters));
+#else
+    vf lanes[VF_LEN];
+    ATTN_UNROLL
+    for (int u = 0; u < VF_LEN; u++)
+        lanes[u] = vf_load(parts[u]);
+    return vf_sum_across(lanes);
+#endif
+}
+
 /** The ith key of each stream of a group, against queries r..r+nr-1. */
 ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struct attn_score_operands *x,
                                const struct free_rows *rows, int i, int r, free_parts parts)
@@ -138,10 +172,9 @@ ATTN_INLINE void free_products(const attn_dtype dtype, const int nr, const struc
     if (c < words)
         free_step(dtype, nr, 0, q, words, rows, c, (int)(words - c), acc);
     ATTN_UNROLL
-    for (int s = 0; s < STREAMS; s++) {
-        ATTN_UNROLL
-        for (int row = 0; row < nr; row++)
-            vf_store(parts[r + row][s * STREAM_KEYS + i], acc[s][row]);
+    for (int row = 0; row < nr; row++) {
+        const vf of_row[STREAMS] = {acc[0][row], acc[1][row], acc[2][row], acc[3][row]};
+        free_keep(of_row, i, parts[r + row]);
     }
 }
 
@@ -181,13 +214,8 @@ ATTN_INLINE void free_sums(const attn_dtype dtype, const struct attn_score_opera
     const int scaled = attn_is_quantised(dtype);
     const vf scale = scaled ? free_scales(x, keys) : vf_zero();
     for (int r = 0; r < x->rows; r++) {
-        vf lanes[VF_LEN];
-        ATTN_UNROLL
-        for (int u = 0; u < VF_LEN; u++)
-            lanes[u] = vf_load(parts[r][u]);
-        t[r] = vf_sum_across(lanes);
-        if (scaled)
-            t[r] = vf_mul(t[r], scale);
+        const vf sums = free_add(parts[r]);
+        t[r] = scaled ? vf_mul(sums, scale) : sums;
     }
 }
 

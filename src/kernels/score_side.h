@@ -67,41 +67,65 @@ ATTN_INLINE void side_row(const attn_dtype dtype, const int nw, const char *row,
         words[w] = side_words(dtype, row, w);
 }
 
-/** The sums of keys j..j+there-1, VF_LEN or, at the end, less, and nr queries; the words of one are in registers.
- * Behind the last key are 0. */
+/** Adds a row of K to nr queries' sums, from 0 on; the words of one are in registers. */
+ATTN_INLINE void side_products(const attn_dtype dtype, const int nw, const int nr, const char *row, const float *words,
+                               const vq *in_registers, vs *acc)
+{
+    vq k_words[ATTN_SIDE_VECTORS];
+    side_row(dtype, nw, row, k_words);
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        acc[r] = vs_zero();
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++) {
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++) {
+            const vq q = nr == 1 ? in_registers[w] : vq_load(words + (r * nw + w) * VF_LEN);
+            acc[r] = vs_dot(k_words[w], q, acc[r]);
+        }
+    }
+}
+
+/** The sums of keys j..j+there-1, VF_LEN or, at the end, less, and nr queries; behind the last key are 0. */
 ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, const struct attn_row_run *k,
                            const float *words, const vq *in_registers, int j, int there, vf *sums)
 {
     const ptrdiff_t bytes = side_bytes(dtype, nw);
     const char *row = k->first + j * bytes;
-    float parts[4][VF_LEN][VF_LEN] __attribute__((aligned(ATTN_ALIGN))), scales[VF_LEN];
-#pragma GCC unroll 2
-    for (int i = 0; i < there; i++, row += bytes) {
-        vs acc[4];
+    float scales[VF_LEN];
+    for (int i = 0; i < VF_LEN; i++)
+        scales[i] = attn_is_quantised(dtype) && i < there ? k->scale[(j + i) * k->scale_stride] : 0.0f;
+#if VF_LEN == 16 /* four keys at a time: of their sums for a query one vector is kept */
+    vf quarters[4][4];
+    ATTN_UNROLL
+    for (int g = 0; g < 4; g++) {
+        vs acc[4][4];
         ATTN_UNROLL
-        for (int r = 0; r < nr; r++)
-            acc[r] = vs_zero();
-        vq k_words[ATTN_SIDE_VECTORS];
-        side_row(dtype, nw, row, k_words);
-        ATTN_UNROLL
-        for (int w = 0; w < nw; w++) {
-            ATTN_UNROLL
-            for (int r = 0; r < nr; r++) {
-                const vq q = nr == 1 ? in_registers[w] : vq_load(words + (r * nw + w) * VF_LEN);
-                acc[r] = vs_dot(k_words[w], q, acc[r]);
-            }
+        for (int i = 0; i < 4; i++, row += bytes) {
+            if (4 * g + i < there)
+                side_products(dtype, nw, nr, row, words, in_registers, acc[i]);
+            else
+                acc[i][0] = acc[i][1] = acc[i][2] = acc[i][3] = vs_zero();
         }
+        ATTN_UNROLL
+        for (int r = 0; r < nr; r++) {
+            const vf of_query[4] = {acc[0][r], acc[1][r], acc[2][r], acc[3][r]};
+            quarters[r][g] = vf_sum_quarters(of_query);
+        }
+    }
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
+        sums[r] = vf_add_quarters(quarters[r]);
+#else
+    float parts[4][VF_LEN][VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+#pragma GCC unroll 2
+    for (int i = 0; i < VF_LEN; i++, row += bytes) {
+        vs acc[4] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()};
+        if (i < there)
+            side_products(dtype, nw, nr, row, words, in_registers, acc);
         ATTN_UNROLL
         for (int r = 0; r < nr; r++)
             vf_store(parts[r][i], acc[r]);
-        if (attn_is_quantised(dtype))
-            scales[i] = k->scale[(j + i) * k->scale_stride];
-    }
-    for (int i = there; i < VF_LEN; i++) {
-        ATTN_UNROLL
-        for (int r = 0; r < nr; r++)
-            vf_store(parts[r][i], vf_zero());
-        scales[i] = 0.0f;
     }
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
@@ -110,9 +134,12 @@ ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, c
         for (int i = 0; i < VF_LEN; i++)
             lanes[i] = vf_load(parts[r][i]);
         sums[r] = vf_sum_across(lanes);
+    }
+#endif
+    ATTN_UNROLL
+    for (int r = 0; r < nr; r++)
         if (attn_is_quantised(dtype))
             sums[r] = vf_mul(sums[r], vf_load(scales));
-    }
 }
 
 /** The same sums of one query in the order of the channels; what stands for keys behind the last one may be anything.

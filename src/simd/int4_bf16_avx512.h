@@ -58,12 +58,6 @@ static inline vf vf_load_quarters(const float *const p[4], int n)
     return _mm512_insertf32x4(c, _mm_maskz_loadu_ps(first, p[3]), 3);
 }
 
-/** Lane i of quarter k becomes lane k of quarter i. */
-static inline vf vf_turn_quarters(vf a)
-{
-    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a);
-}
-
 /**
  * Multipliers of two pairs of rows: a's quarter k has those of row k, one for each of four groups, and p the weights of
  * the rows as four elements. pairs[i]: in all words of quarter g group g of rows 2i and 2i + 1, times their weights,

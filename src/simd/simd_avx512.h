@@ -285,6 +285,12 @@ static inline vf vf_add_quarters(const vf a[4])
     return vf_add(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
 }
 
+/** Lane i of quarter k becomes lane k of quarter i. */
+static inline vf vf_turn_quarters(vf a)
+{
+    return _mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), a);
+}
+
 /**
  * Lane i: all lanes of a[i] added up, in one order. Of the four lanes of a quarter (l0 + l2) + (l1 + l3); of four
  * quarters likewise, of two their sum. a is overwritten.

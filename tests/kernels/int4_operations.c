@@ -46,15 +46,6 @@ static void load_quarters(const struct call *c)
         }
 }
 
-static void turn_quarters(const struct call *c)
-{
-    const uint32_t *in = c->in[0];
-    uint32_t *out = c->out[0];
-    for
-        LANES(i)
-    out[i] = in[i % 4 * 4 + i / 4];
-}
-
 static void weigh_quarters(const struct call *c)
 {
     const float *scale = c->in[0];
@@ -109,7 +100,6 @@ static const struct row rows[] = {
      OPERATION(.in = {VECTORS_2(U32)}, .out = {VECTORS_2(U32)}, .reference = zip_quarters)},
     {"vf_load_quarters", HAS_INT4,
      OPERATION(.in = {VECTORS_4(F32)}, .out = {VECTORS_2(F32)}, .reference = load_quarters)},
-    {"vf_turn_quarters", HAS_INT4, PLAIN(SAME_BITS, 1, F32, F32, turn_quarters)},
     {"vw_weigh_quarters", HAS_INT4,
      OPERATION(.in = {{F32, VECTOR}, {WORD, VECTOR}}, .out = {VECTORS_2(WORD)}, .compare = SAME_NUMBERS,
                .reference = weigh_quarters)},

@@ -145,6 +145,7 @@ RUN(vf_sum_across, vf a[VF_LEN]; for (int i = 0; i < VF_LEN; i++) a[i] = vf_load
 #if VF_LEN == 16
 RUN(vf_sum_quarters, vf a[4]; for (int i = 0; i < 4; i++) a[i] = vf_load(c->in[i]); PUT(vf_sum_quarters(a)))
 RUN(vf_add_quarters, vf a[4]; for (int i = 0; i < 4; i++) a[i] = vf_load(c->in[i]); PUT(vf_add_quarters(a)))
+RUN(vf_turn_quarters, PUT(vf_turn_quarters(A)))
 #endif
 RUN(vf_max_across, *(float *)c->out[0] = vf_max_across(A))
 RUN(vf_load_f8, PUT(vf_load_f8(c->in[0])))
@@ -218,7 +219,6 @@ RUN(vw_zip_quarters, vw zipped[2]; vw_zip_quarters(vw_load(c->in[0]), vw_load(c-
     vw_store(c->out[0], zipped[0]); vw_store(c->out[1], zipped[1]))
 RUN(vf_load_quarters, const float *const p[] = {c->in[0], c->in[1], c->in[2], c->in[3]}; PUT(vf_load_quarters(p, 4));
     vf_store(c->out[1], vf_load_quarters(p, 3)))
-RUN(vf_turn_quarters, PUT(vf_turn_quarters(A)))
 RUN(vw_weigh_quarters, uint64_t p; vw pairs[2]; memcpy(&p, c->in[1], sizeof p); vw_weigh_quarters(A, p, pairs);
     vw_store(c->out[0], pairs[0]); vw_store(c->out[1], pairs[1]))
 RUN(vf_to_int4, vf channels[8]; vf to[4][2]; for (int i = 0; i < 8; i++) channels[i] = channels_at(c, i);
@@ -389,6 +389,7 @@ static const struct set_operation operations[] = {
 #if VF_LEN == 16
     ROW(vf_sum_quarters),
     ROW(vf_add_quarters),
+    ROW(vf_turn_quarters),
 #endif
     ROW(vf_max_across),
     ROW(vf_load_f8),
@@ -436,7 +437,6 @@ static const struct set_operation operations[] = {
     ROW(vw_int4),
     ROW(vw_zip_quarters),
     ROW(vf_load_quarters),
-    ROW(vf_turn_quarters),
     ROW(vw_weigh_quarters),
     ROW(vf_to_int4),
     ROW(vf_from_int4),

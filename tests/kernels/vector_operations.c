@@ -239,6 +239,15 @@ static void sum_quarters(const struct call *c)
 }
 
 /** In quarter k of the result lane i: lanes i of the four quarters of vector k. */
+static void turn_quarters(const struct call *c)
+{
+    const uint32_t *in = c->in[0];
+    uint32_t *out = c->out[0];
+    for
+        LANES(i)
+    out[i] = in[i % 4 * 4 + i / 4];
+}
+
 static void add_quarters(const struct call *c)
 {
     float *out = c->out[0];
@@ -391,6 +400,7 @@ static const struct row rows[] = {
      OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, VECTOR}}, .compare = SAME_NUMBERS, .reference = sum_across)},
     {"vf_sum_quarters", HAS_QUARTERS, PLAIN(SAME_NUMBERS, 4, F32, F32, sum_quarters)},
     {"vf_add_quarters", HAS_QUARTERS, PLAIN(SAME_NUMBERS, 4, F32, F32, add_quarters)},
+    {"vf_turn_quarters", HAS_QUARTERS, PLAIN(SAME_BITS, 1, F32, F32, turn_quarters)},
     {"vf_max_across", 0,
      OPERATION(.in = {{F32_NUMBER, VECTOR}}, .out = {{F32, ONE}}, .compare = SAME_VALUES, .reference = largest_lane)},
     {"vf_transpose", 0, OPERATION(.in = {{F32, SQUARE}}, .out = {{F32, SQUARE}}, .reference = transpose)},
