@@ -51,37 +51,37 @@ ATTN_INLINE vq side_words(const attn_dtype dtype, const char *row, const int w)
 #endif
 }
 
-/** All nw vectors, an even number of them. */
-ATTN_INLINE void side_row(const attn_dtype dtype, const int nw, const char *row, vq *words)
+/** Two of them, w and w + 1. */
+ATTN_INLINE void side_two(const attn_dtype dtype, const char *row, const int w, vq words[2])
 {
 #ifdef VW_F8
     if (dtype == ATTN_F8_E4M3) {
-        ATTN_UNROLL
-        for (int w = 0; w < nw; w += 2)
-            vw_load_f8(row + w * VF_LEN * VS_PACK, 2 * VF_LEN * VS_PACK, words + w);
+        vw_load_f8(row + w * VF_LEN * VS_PACK, 2 * VF_LEN * VS_PACK, words);
         return;
     }
 #endif
-    ATTN_UNROLL
-    for (int w = 0; w < nw; w++)
-        words[w] = side_words(dtype, row, w);
+    words[0] = side_words(dtype, row, w);
+    words[1] = side_words(dtype, row, w + 1);
 }
 
 /** Adds a row of K to nr queries' sums, from 0 on; the words of one are in registers. */
 ATTN_INLINE void side_products(const attn_dtype dtype, const int nw, const int nr, const char *row, const float *words,
                                const vq *in_registers, vs *acc)
 {
-    vq k_words[ATTN_SIDE_VECTORS];
-    side_row(dtype, nw, row, k_words);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
         acc[r] = vs_zero();
     ATTN_UNROLL
-    for (int w = 0; w < nw; w++) {
+    for (int w = 0; w < nw; w += 2) { /* their number is even */
+        vq k_words[2];
+        side_two(dtype, row, w, k_words);
         ATTN_UNROLL
-        for (int r = 0; r < nr; r++) {
-            const vq q = nr == 1 ? in_registers[w] : vq_load(words + (r * nw + w) * VF_LEN);
-            acc[r] = vs_dot(k_words[w], q, acc[r]);
+        for (int i = 0; i < 2; i++) {
+            ATTN_UNROLL
+            for (int r = 0; r < nr; r++) {
+                const vq q = nr == 1 ? in_registers[w + i] : vq_load(words + (r * nw + w + i) * VF_LEN);
+                acc[r] = vs_dot(k_words[i], q, acc[r]);
+            }
         }
     }
 }
