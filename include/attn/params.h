@@ -466,14 +466,15 @@ typedef struct attn_params {
      * another order, and scales to multiply sums and weights instead of elements,
      * which reads keys and values faster. Errors are as small, but a token is not
      * decoded with the bits of prefill. Where q is bf16 (or may be: inputs) and both
-     * k and v are ATTN_I4, the processor may multiply pairs of bf16: weights are
-     * rounded to bf16 then, as those of a v of bf16 are, which is far less than what
-     * 4 bits are off by. Results still do not depend on threads, on other sequences
+     * k and v are ATTN_I4, or both ATTN_F8_E4M3 with an even head size of k, the
+     * processor may multiply pairs of bf16, which has their numbers exactly: weights
+     * are rounded to bf16 then, as those of a v of bf16 are, which is far less than
+     * what these types are off by. Results still do not depend on threads, on other sequences
      * or on other heads: sums are free for sequences whose queries times q's heads
      * for each head of k are up to half the lanes of a vector (8 on AVX-512, 4 on
      * AVX2, 2 on NEON), without rope, disentangled, block_mask, global tokens of a
      * window, and int8 scores, and not in ragged batches on matrix registers and on
-     * BFMMLA; in a ragged batch int4 is not multiplied in pairs. Elsewhere the field
+     * BFMMLA; in a ragged batch these two are not multiplied in pairs. Elsewhere the field
      * changes nothing.
      */
     attn_sums sums;

@@ -322,35 +322,36 @@ static void test_many_sequences(void **state)
 enum { TOKENS = 4, WIDE = 128 };
 
 /**
- * Where nobody looks at scales, as in a kept plan or a cache, one that is NaN stands for a row of NaN: queries that see
- * it get NaN, and the others the bits that they have without it.
+ * Where nobody looks at scales, as in a kept plan or a cache, one that is NaN stands for a row of NaN, and E4M3 has NaN
+ * among its numbers: queries that see one get NaN, and the others the bits that they have without it.
  */
-static void check_hidden(struct rng *rng, int by_mask)
+static void check_hidden(struct rng *rng, attn_dtype dtype, int by_mask)
 {
-    static uint8_t numbers[2][KEYS * WIDE / 2];
+    const int i4 = dtype == ATTN_I4, groups = i4 ? WIDE / 32 : 1;
+    static uint8_t numbers[2][KEYS * WIDE];
     static float scales[2][KEYS * WIDE / 32], results[2][TOKENS * WIDE];
     static char workspace[1 << 20];
     static uint16_t queries[TOKENS * WIDE];
     static uint8_t seen[TOKENS * KEYS];
     for (int which = 0; which < 2; which++) {
         for (size_t i = 0; i < sizeof numbers[0]; i++)
-            numbers[which][i] = (uint8_t)rng_bits(rng);
+            numbers[which][i] = (uint8_t)(rng_bits(rng) & (i4 ? 0xff : 0xde)); /* no NaN */
         for (size_t i = 0; i < sizeof scales[0] / sizeof(float); i++)
-            scales[which][i] = rng_normal(rng) / 8;
+            scales[which][i] = i4 ? rng_normal(rng) / 8 : fabsf(rng_normal(rng)) / 200;
     }
     for (int i = 0; i < TOKENS * WIDE; i++)
         queries[i] = (uint16_t)(0x3e00 + rng_range(rng, 0, 255) + (rng_percent(rng, 50) ? 0x8000 : 0));
     for (int i = 0; i < 6; i++) /* maxima of some queries grow late, and by much */
-        for (int g = 0; g < WIDE / 32; g++)
-            scales[0][rng_range(rng, KEYS / 2, KEYS - TOKENS) * (WIDE / 32) + g] *= 20.0f * (float)(i + 1);
+        for (int g = 0; g < groups; g++)
+            scales[0][rng_range(rng, KEYS / 2, KEYS - TOKENS) * groups + g] *= 20.0f * (float)(i + 1);
     for (int i = 0; i < TOKENS * KEYS; i++)
         seen[i] = (uint8_t)(by_mask ? rng_percent(rng, 70) : i % KEYS <= KEYS - TOKENS + i / KEYS);
     attn_tensor q = attn_bhtd(queries, 1, 1, TOKENS, WIDE), k = attn_bhtd(numbers[0], 1, 1, KEYS, WIDE), v = k;
-    const attn_tensor k_scale = attn_bhtd(scales[0], 1, 1, KEYS, WIDE / 32);
-    const attn_tensor v_scale = attn_bhtd(scales[1], 1, 1, KEYS, WIDE / 32);
+    const attn_tensor k_scale = attn_bhtd(scales[0], 1, 1, KEYS, groups);
+    const attn_tensor v_scale = attn_bhtd(scales[1], 1, 1, KEYS, groups);
     attn_tensor mask = attn_bhtd(seen, 1, 1, TOKENS, KEYS);
     q.dtype = ATTN_BF16;
-    k.dtype = v.dtype = ATTN_I4;
+    k.dtype = v.dtype = dtype;
     v.data = numbers[1];
     mask.dtype = ATTN_BOOL;
     attn_params params = attn_params_default();
@@ -369,7 +370,11 @@ static void check_hidden(struct rng *rng, int by_mask)
     assert_true(size <= sizeof workspace);
     assert_int_equal(attn_plan_run(plan, &q, &k, &v, &out, &params, workspace, size), ATTN_OK);
     const int64_t key = by_mask ? rng_range(rng, 0, KEYS - 1) : KEYS - rng_range(rng, 1, TOKENS - 1);
-    scales[by_mask ? rng_range(rng, 0, 1) : 1][key * (WIDE / 32) + rng_range(rng, 0, WIDE / 32 - 1)] = NAN;
+    const int64_t which = by_mask ? rng_range(rng, 0, 1) : 1;
+    if (i4 || rng_percent(rng, 50))
+        scales[which][key * groups + rng_range(rng, 0, groups - 1)] = NAN;
+    else
+        numbers[which][key * WIDE + rng_range(rng, 0, WIDE - 1)] = 0x7f;
     out.data = results[1];
     assert_int_equal(attn_plan_run(plan, &q, &k, &v, &out, &params, workspace, size), ATTN_OK);
     for (int i = 0; i < TOKENS; i++) {
@@ -377,7 +382,7 @@ static void check_hidden(struct rng *rng, int by_mask)
         for (int c = 0; c < WIDE; c++)
             nans += isnan(results[1][i * WIDE + c]) != 0;
         if (seen[i * KEYS + key])
-            assert_true(nans >= 32);
+            assert_true(nans >= (i4 ? 32 : 1));
         else
             assert_memory_equal(&results[0][i * WIDE], &results[1][i * WIDE], WIDE * sizeof(float));
     }
@@ -388,8 +393,8 @@ static void test_hidden(void **state)
 {
     (void)state;
     struct rng rng = rng_for_case(11, 4);
-    for (int i = 0; i < 30; i++)
-        check_hidden(&rng, i % 2);
+    for (int i = 0; i < 60; i++)
+        check_hidden(&rng, i < 30 ? ATTN_I4 : ATTN_F8_E4M3, i % 2);
 }
 
 int main(void)
