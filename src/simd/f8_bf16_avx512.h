@@ -18,10 +18,9 @@
 
 /** bf16 of the number of E4M3 with these bits, of which the sign is 0: seven bits after the exponent, biased by 120
  * more. */
-#define F8_AS_BF16(x) ((x) == 127 ? 0x7fc0 : (x) >= 8 ? 0x3c00 + ((x) << 4) : F8_DENORMAL_AS_BF16(x))
-#define F8_DENORMAL_AS_BF16(x)                                                                                         \
-    ((x) == 0 ? 0 : (x) == 1 ? 0x3b00 : (x) < 4 ? 0x3b80 + (((x)-2) << 6) : 0x3c00 + (((x)-4) << 5))
-#define F8_BYTE(x, shift) (uint8_t)(F8_AS_BF16(x) >> (shift))
+#define F8_AS_BF16(x)          ((x) == 127 ? 0x7fc0 : (x) >= 8 ? 0x3c00 + ((x) << 4) : F8_DENORMAL_AS_BF16(x))
+#define F8_DENORMAL_AS_BF16(x) ((x) == 0 ? 0 : (x) == 1 ? 0x3b00 : (x) < 4 ? 0x3b00 + 64 * (x) : 0x3b80 + 32 * (x))
+#define F8_BYTE(x, shift)      (uint8_t)(F8_AS_BF16(x) >> (shift))
 #define F8_BYTES_4(x, shift)                                                                                           \
     F8_BYTE(x, shift), F8_BYTE((x) + 1, shift), F8_BYTE((x) + 2, shift), F8_BYTE((x) + 3, shift)
 #define F8_BYTES_16(x, shift)                                                                                          \
