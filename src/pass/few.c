@@ -113,12 +113,12 @@ static int f8_values_are_finite(const struct attn_work *work, int64_t first, int
     return finite;
 }
 
-int attn_exact_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit)
+int attn_stored_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit)
 {
     const struct attn_work *work = pass->work;
     const int64_t first = keys->first + unit->run.lo;
     return scales_are_finite(pass, &work->v, &work->pages.v_step, first, unit->n, work->dv) &&
-           (work->v.dtype == ATTN_I4 || f8_values_are_finite(work, first, unit->n));
+           (work->v.dtype != ATTN_F8_E4M3 || f8_values_are_finite(work, first, unit->n));
 }
 
 int attn_few_take_rows(const struct pass *pass)
@@ -230,8 +230,8 @@ static int sees(const struct attn_tile_mask *mask, int key, int lane)
                                          : 0;
 }
 
-void attn_few_exact_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
-                                enum attn_accumulate mode, const float *alpha)
+void attn_few_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                          enum attn_accumulate mode, const float *alpha)
 {
     const struct attn_work *work = pass->work;
     const struct strip *strip = unit->strip;

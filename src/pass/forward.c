@@ -262,14 +262,14 @@ static void few_values(const struct pass *pass, struct key_block *keys, const st
     const struct attn_work *work = pass->work;
     const struct strip *strip = unit->strip;
     const int rows = strip->rows, width = strip->width;
-    const int exact = work->kernels->exact_pairs; /* V is not copied */
+    const int stored = attn_scales_weights(work);
     if (unit->mask.kind == MASK_NONE ||
-        (exact ? attn_exact_values_are_finite(pass, keys, unit) : values_are_finite(pass, keys))) {
+        (stored ? attn_stored_values_are_finite(pass, keys, unit) : values_are_finite(pass, keys))) {
         attn_few_values(pass, keys, unit, ends[0], mode, alpha);
         return;
     }
-    if (exact) {
-        attn_few_exact_values_seen(pass, keys, unit, ends[0], mode, alpha);
+    if (stored) {
+        attn_few_values_seen(pass, keys, unit, ends[0], mode, alpha);
         return;
     }
     float *const lanes = strip->o + (ptrdiff_t)rows * work->dv; /* o has room for a whole strip */

@@ -285,6 +285,13 @@ static inline int attn_frees_scales(const struct attn_work *work)
     return work->free_sums && (work->kernels->exact_pairs || work->kernels->values->keys_per_word == 1);
 }
 
+/** Whether they do: what becomes of a hidden value that is not finite has to be decided where it lies. */
+static inline int attn_scales_weights(const struct attn_work *work)
+{
+    return attn_frees_scales(work) && attn_is_quantised(work->v.dtype) &&
+           (work->kernels->exact_pairs || work->v.dtype != ATTN_I4);
+}
+
 /** Where a strip's queries lie row by row, as attn_turn_queries() leaves them. */
 float *attn_query_rows(const struct pass *pass, const struct strip *strip);
 
@@ -318,12 +325,12 @@ void attn_few_scores(const struct pass *pass, const struct strip *strip, const s
 void attn_few_values(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
                      enum attn_accumulate mode, const float *alpha);
 
-/** Whether V is finite where a unit has keys, and struct attn_kernels has exact_pairs. */
-int attn_exact_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit);
+/** Whether V is finite where a unit has keys: numbers and scales of a quantised type. */
+int attn_stored_values_are_finite(const struct pass *pass, const struct key_block *keys, const struct unit *unit);
 
 /** attn_few_values() where it is not, query by query: what one does not see is 0. */
-void attn_few_exact_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
-                                enum attn_accumulate mode, const float *alpha);
+void attn_few_values_seen(const struct pass *pass, const struct key_block *keys, const struct unit *unit, int n,
+                          enum attn_accumulate mode, const float *alpha);
 
 /** The mask of a strip's rows and the keys of a run, of which first is the first. */
 struct attn_tile_mask attn_mask_of(const struct pass *pass, const struct strip *strip, int64_t first, int n,

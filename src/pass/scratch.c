@@ -33,6 +33,7 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
         .channel_words = attn_channel_words(kernels->scores, dk),
         .copies_values = !kernels->exact_pairs && (keys != 1 || v != ATTN_F32),
         .exact_pairs = kernels->exact_pairs,
+        .zero_row = attn_is_quantised(v) ? attn_zero_row_size(dv) : 0,
         .int8 = kernels->scores->int8,
         .raw = kernels->scores->raw,
         .rotates = rotates,
@@ -105,7 +106,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(piece_k, shape->piece_k);
     TAKE(piece_v, shape->piece_v);
     TAKE(piece_scales, shape->piece_scales);
-    TAKE(zero_row, shape->exact_pairs ? attn_zero_row_size(shape->dv) : 0);
+    TAKE(zero_row, shape->zero_row);
 #undef TAKE
     scratch->key_block = (int)key_block;
     scratch->blocks = (int)shape->blocks;

@@ -26,6 +26,7 @@ struct attn_scratch_shape {
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */
     int exact_pairs;                /**< of the kernels */
+    int64_t zero_row;               /**< attn_zero_row_size() of quantised values; 0: of others */
     int rotates, relative;          /**< rope, disentangled terms */
     int64_t piece_k, piece_v;       /**< bytes of rows in pages, brought together */
     int64_t piece_scales;           /**< and their scales */
@@ -65,7 +66,7 @@ struct attn_scratch {
                             pages */
     char *piece_v;       /**< [key_block][dv] the same of V */
     float *piece_scales; /**< [key_block][of a row] the scales of such rows of K until they are words, then of V */
-    char *zero_row;      /**< [attn_zero_row_size()] of exact pairs: what stands for a row of V that is not seen */
+    char *zero_row;      /**< [attn_zero_row_size()] what stands for a quantised row of V that is not seen */
     int key_block;       /**< keys of a block */
     int blocks;          /**< of keys that are there at once */
     int next_strips;     /**< strips that next_o, next_m and next_l have room for */
