@@ -299,7 +299,7 @@ static int side_by_side(struct rng *rng, const char *isa)
     const int64_t batch = rng_range(rng, 1, 2), heads = rng_range(rng, 1, 2);
     const int64_t group = rng_percent(rng, 50) ? 1 : rng_range(rng, 2, few_of(isa) > 2 ? few_of(isa) : 2);
     const int64_t tk = rng_percent(rng, 30) ? rng_range(rng, 4000, 9000) : rng_range(rng, 1, 1500);
-    const int64_t dk = RNG_PICK(rng, 16, 32, 64, 128, 256, 80), dv = rng_percent(rng, 70) ? dk : 64;
+    const int64_t dk = RNG_PICK(rng, 16, 31, 32, 64, 128, 256, 80), dv = rng_percent(rng, 70) ? dk : 64;
     const int quantised = rng_percent(rng, 50), pairs = test_isa_has_pairs(isa);
     attn_tensor q, k, v, narrow_k = {0}, narrow_v = {0}, k_scale = {0}, v_scale = {0}, out[2], lse[2];
     static float outs[2][32 * 256], lses[2][32];

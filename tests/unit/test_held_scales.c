@@ -330,7 +330,6 @@ static void check_hidden(struct rng *rng, attn_dtype dtype, int by_mask)
     const int i4 = dtype == ATTN_I4, groups = i4 ? WIDE / 32 : 1;
     static uint8_t numbers[2][KEYS * WIDE];
     static float scales[2][KEYS * WIDE / 32], results[2][TOKENS * WIDE];
-    static char workspace[1 << 20];
     static uint16_t queries[TOKENS * WIDE];
     static uint8_t seen[TOKENS * KEYS];
     for (int which = 0; which < 2; which++) {
@@ -367,7 +366,8 @@ static void check_hidden(struct rng *rng, attn_dtype dtype, int by_mask)
     assert_int_equal(attn_plan_create(&plan, &q, &k, &v, &out, &params), ATTN_OK);
     assert_int_equal(attn_plan_keep(plan, &params), ATTN_OK);
     const size_t size = attn_plan_workspace_size(plan);
-    assert_true(size <= sizeof workspace);
+    void *const workspace = malloc(size); /* no larger, for sanitizers */
+    assert_non_null(workspace);
     assert_int_equal(attn_plan_run(plan, &q, &k, &v, &out, &params, workspace, size), ATTN_OK);
     const int64_t key = by_mask ? rng_range(rng, 0, KEYS - 1) : KEYS - rng_range(rng, 1, TOKENS - 1);
     const int64_t which = by_mask ? rng_range(rng, 0, 1) : 1;
@@ -386,6 +386,7 @@ static void check_hidden(struct rng *rng, attn_dtype dtype, int by_mask)
         else
             assert_memory_equal(&results[0][i * WIDE], &results[1][i * WIDE], WIDE * sizeof(float));
     }
+    free(workspace);
     attn_plan_destroy(plan);
 }
 
@@ -394,8 +395,8 @@ static void test_hidden(void **state)
     (void)state;
     struct rng rng = rng_for_case(11, 4);
     static const attn_dtype dtypes[] = {ATTN_I4, ATTN_F8_E4M3, ATTN_I8};
-    for (int i = 0; i < 90; i++)
-        check_hidden(&rng, dtypes[i / 30], i % 2);
+    for (int i = 0; i < 60; i++)
+        check_hidden(&rng, dtypes[i / 20], i % 2);
 }
 
 int main(void)
