@@ -48,7 +48,8 @@ static inline int attn_is_quantised(attn_dtype dtype)
 }
 
 /** Whether turning keys of a type takes less time than adding up sums across lanes, as they are widened faster in
- * columns than in rows: where sums are free, they are ordered ones. scores_free() does not take such keys. */
+ * columns than in rows: where sums are free, they are ordered ones. scores_free() takes such keys in pairs alone
+ * (struct attn_kernels exact_pairs). */
 static inline int attn_turns_faster(attn_dtype dtype)
 {
     return dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;

@@ -43,9 +43,10 @@ static int gains(const struct pass *pass, attn_dtype dtype)
 }
 
 /**
- * Whether kernels take so many queries, and it is worth it. Ordered sums take one query, and so do E4M3 and, but for
- * pairs, int4 in V. Measured with two threads (Zen 4, d = 128, of the speed of few.c): two and four queries f32 1.0 and
- * 1.09, bf16 1.0 and 1.09, f16 1.0 and 1.19, int4 in pairs 1.3 and 1.1; eight f32 0.99, bf16 1.10, f16 1.06, int4 0.99.
+ * Whether kernels take so many queries, and it is worth it. Ordered sums take one query, and so do, but for pairs, E4M3
+ * and int4 in V. Measured with two threads (Zen 4, d = 128, of the speed of few.c): two and four queries f32 1.0 and
+ * 1.09, bf16 1.0 and 1.09, f16 1.0 and 1.19, int4 in pairs 1.3 and 1.1; eight f32 0.94, bf16 1.10, f16 1.06, int4 0.99,
+ * E4M3 0.99.
  */
 static int takes_queries(const struct pass *pass)
 {
