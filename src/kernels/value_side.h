@@ -178,13 +178,14 @@ ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int
 /** Queries whose sums fit into registers beside a row. */
 #define SIDE_QUERIES(nw) (FEW_SUMS / (nw) >= 4 ? 4 : FEW_SUMS / (nw) >= 2 ? 2 : 1)
 
-/** Several queries take some rows at a time, which stay in the nearest cache for all of them. */
+/** Several queries take some rows at a time, which stay in the nearest cache for all of them. Where a row is too wide
+ * for the sums of four, and its words have to be made, four take one half after the other. */
 ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int free, const struct attn_row_run *v,
                              int rows, const float *p, ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha,
                              float *o)
 {
     const int words = (int)key_words(v->n), most = SIDE_QUERIES(nw);
-    const int halves = VF_PACK > 1 && attn_is_quantised(dtype) && FEW_SUMS / nw == 2;
+    const int halves = VF_PACK > 1 && FEW_SUMS / nw == 2;
     if (rows == 1) {
         side_value_rows(dtype, nw, 0, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
         return;
@@ -197,7 +198,7 @@ ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int fre
         const int end = words - first < ATTN_SIDE_ROWS / VF_PACK ? words : first + ATTN_SIDE_ROWS / VF_PACK;
         const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;
         int r = 0;
-        for (; halves && r + 4 <= rows; r += 4) { /* what is widened meets more queries */
+        for (; halves && r + 4 <= rows; r += 4) { /* words made of two rows meet all four */
             side_value_rows(dtype, nw, 0, nw / 2, free, 4, v, first, end, p + r * pitch, pitch, now, alpha + r,
                             o + r * nw * VF_LEN);
             side_value_rows(dtype, nw, nw / 2, nw / 2, free, 4, v, first, end, p + r * pitch, pitch, now, alpha + r,
