@@ -89,7 +89,7 @@ static void test_rings(void **state)
         {"no memory for the ranges of this rank", 0},
         {"no memory for the offsets of 2 sequences", 0},
         {"no memory for the labels of the ranges of 2 ranks", 0},
-        {"no memory for 600 labels", 0},
+        {"no memory for 900 labels", 0},
         {"no memory for a table of rotations", 0},
         {"no memory for a workspace of |bytes", 0}, /* attn_forward() and attn_backward() */
         {NULL, 0},
