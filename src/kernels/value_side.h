@@ -56,6 +56,7 @@ ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const 
 /** nw vectors of words of the row at row and, if there are two, the one that is so many bytes behind it. */
 ATTN_INLINE void two_rows(const attn_dtype dtype, const int nw, const char *row, ptrdiff_t bytes, int two, vw *words)
 {
+    (void)dtype; /* bf16, where a set has no other */
 #ifdef VW_F8
     if (dtype == ATTN_F8_E4M3) {
         const int at_once = nw < 4 ? nw : 4;
