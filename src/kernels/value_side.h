@@ -146,16 +146,16 @@ ATTN_INLINE void load_sums(const int nw, enum attn_accumulate mode, float alpha,
     }
 }
 
-/** Words first..end-1 of keys for nr queries; of rows of nw vectors those from at on, some. */
-ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int at, const int some, const int free,
-                                 const int nr, const struct attn_row_run *v, int first, int end, const float *p,
-                                 ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha, float *o)
+/** Words first..end-1 of keys for nr queries. */
+ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int free, const int nr,
+                                 const struct attn_row_run *v, int first, int end, const float *p, ptrdiff_t pitch,
+                                 enum attn_accumulate mode, const float *alpha, float *o)
 {
     vf acc[4][ATTN_SIDE_VECTORS];
     int added = 0;
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
-        load_sums(some, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + (r * nw + at) * VF_LEN, acc[r]);
+        load_sums(nw, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + r * nw * VF_LEN, acc[r]);
 #if VF_PACK == 1
     if (nr == 1 && dtype == ATTN_F8_E4M3 && nw % 4 == 0 && keeps_denormals()) {
         added = add_f8_keys(free, nw, v, p, acc[0]);
@@ -164,31 +164,29 @@ ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int
     }
 #endif
     const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
-    const char *row = v->first + first * VF_PACK * bytes + attn_row_bytes(dtype, at * VF_LEN);
+    const char *row = v->first + first * VF_PACK * bytes;
 #pragma GCC unroll 2
     for (int u = first; !added && u < end; u++, row += VF_PACK * bytes)
-        add_keys_of_word(dtype, free, some, nr, v, row, bytes, p, pitch, u, acc);
+        add_keys_of_word(dtype, free, nw, nr, v, row, bytes, p, pitch, u, acc);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL
-        for (int w = 0; w < some; w++)
-            vf_store(o + (r * nw + at + w) * VF_LEN, acc[r][w]);
+        for (int w = 0; w < nw; w++)
+            vf_store(o + (r * nw + w) * VF_LEN, acc[r][w]);
     }
 }
 
 /** Queries whose sums fit into registers beside a row. */
 #define SIDE_QUERIES(nw) (FEW_SUMS / (nw) >= 4 ? 4 : FEW_SUMS / (nw) >= 2 ? 2 : 1)
 
-/** Several queries take some rows at a time, which stay in the nearest cache for all of them. Where a row is too wide
- * for the sums of four, and its words have to be made, four take one half after the other. */
+/** Several queries take some rows at a time, which stay in the nearest cache for all of them. */
 ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int free, const struct attn_row_run *v,
                              int rows, const float *p, ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha,
                              float *o)
 {
     const int words = (int)key_words(v->n), most = SIDE_QUERIES(nw);
-    const int halves = VF_PACK > 1 && FEW_SUMS / nw == 2;
     if (rows == 1) {
-        side_value_rows(dtype, nw, 0, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
+        side_value_rows(dtype, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
         return;
     }
     if (VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4)) { /* these take one */
@@ -199,20 +197,14 @@ ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int fre
         const int end = words - first < ATTN_SIDE_ROWS / VF_PACK ? words : first + ATTN_SIDE_ROWS / VF_PACK;
         const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;
         int r = 0;
-        for (; halves && r + 4 <= rows; r += 4) { /* words made of two rows meet all four */
-            side_value_rows(dtype, nw, 0, nw / 2, free, 4, v, first, end, p + r * pitch, pitch, now, alpha + r,
-                            o + r * nw * VF_LEN);
-            side_value_rows(dtype, nw, nw / 2, nw / 2, free, 4, v, first, end, p + r * pitch, pitch, now, alpha + r,
-                            o + r * nw * VF_LEN);
-        }
         for (; most > 1 && r + most <= rows; r += most)
-            side_value_rows(dtype, nw, 0, nw, free, most, v, first, end, p + r * pitch, pitch, now, alpha + r,
+            side_value_rows(dtype, nw, free, most, v, first, end, p + r * pitch, pitch, now, alpha + r,
                             o + r * nw * VF_LEN);
         for (; most > 2 && r + 2 <= rows; r += 2)
-            side_value_rows(dtype, nw, 0, nw, free, 2, v, first, end, p + r * pitch, pitch, now, alpha + r,
+            side_value_rows(dtype, nw, free, 2, v, first, end, p + r * pitch, pitch, now, alpha + r,
                             o + r * nw * VF_LEN);
         for (; r < rows; r++)
-            side_value_rows(dtype, nw, 0, nw, free, 1, v, first, end, p + r * pitch, pitch, now, alpha + r,
+            side_value_rows(dtype, nw, free, 1, v, first, end, p + r * pitch, pitch, now, alpha + r,
                             o + r * nw * VF_LEN);
     }
 }
