@@ -32,7 +32,7 @@ struct attn_scratch_shape attn_scratch_shape_of(const struct attn_kernels *kerne
         .value_channels = attn_value_channels(kernels->values, dv),
         .channel_words = attn_channel_words(kernels->scores, dk),
         .copies_values = !kernels->exact_pairs && (keys != 1 || v != ATTN_F32),
-        .exact_pairs = kernels->exact_pairs,
+        .int4 = kernels->exact_pairs && k == ATTN_I4,
         .zero_row = attn_is_quantised(v) ? attn_zero_row_size(dv) : 0,
         .int8 = kernels->scores->int8,
         .raw = kernels->scores->raw,
@@ -90,7 +90,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(int8.bytes, row);
     TAKE(k_scale, shape->int8 ? shape->blocks * key_block : 0);
     TAKE(k_start, shape->int8 ? shape->blocks * key_block : 0);
-    TAKE(q, strips * strip * shape->channel_words + (shape->exact_pairs ? shape->lanes * attn_int4_words(dk) : 0));
+    TAKE(q, strips * strip * shape->channel_words + (shape->int4 ? shape->lanes * attn_int4_words(dk) : 0));
     TAKE(o, strips * strip * shape->value_channels);
     TAKE(next_o, next_strips * strip * shape->value_channels);
     TAKE(k, shape->copies_keys ? shape->blocks * key_block * shape->channel_words + ATTN_ALIGN

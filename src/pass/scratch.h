@@ -25,7 +25,7 @@ struct attn_scratch_shape {
     int64_t key_words;              /**< in a block of keys */
     int copies_keys, copies_values; /**< blocks of K, V are not read where they lie */
     int int8, raw;                  /**< of the scores */
-    int exact_pairs;                /**< of the kernels */
+    int int4;                       /**< exact pairs of ATTN_I4: queries in the order of its numbers */
     int64_t zero_row;               /**< attn_zero_row_size() of quantised values; 0: of others */
     int rotates, relative;          /**< rope, disentangled terms */
     int64_t piece_k, piece_v;       /**< bytes of rows in pages, brought together */

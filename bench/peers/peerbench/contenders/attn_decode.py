@@ -31,7 +31,7 @@ class AttnDecode(Attn):
     def layout(self, case, arrays):
         if not case.quantised:
             return arrays
-        arrays = {**arrays, AS_GIVEN: arrays["q"], "q": widen(arrays["q"], case.given)}
+        arrays = {**arrays, "q_given": arrays["q"], "q": widen(arrays["q"], case.given)}
         for name in ("k", "v"):
             # One at a time, and the original goes, which may be the only reference to it.
             arrays[name], arrays[f"{name}_scale"] = self._quantised(arrays[name], case)
@@ -65,7 +65,7 @@ class AttnDecode(Attn):
     def ways(self, case, arrays):
         ways = [self._plan(case, arrays, arrays["q"], label, sums) for label, sums in SUMS.items()]
         if case.quantised:
-            ways.append(self._plan(case, arrays, arrays[AS_GIVEN], AS_GIVEN, SUMS["sums in any order"]))
+            ways.append(self._plan(case, arrays, arrays["q_given"], AS_GIVEN, SUMS["sums in any order"]))
         return ways
 
     def _plan(self, case, arrays, q, label, sums):
