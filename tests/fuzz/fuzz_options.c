@@ -245,10 +245,18 @@ static void set_positions(struct input *in, struct call *c, unsigned options)
     }
 }
 
+/* Keys of a sequence: with pages as many as its row of the table has room for. */
+static int64_t keys_of(const struct call *c)
+{
+    const attn_params *p = &c->params;
+    const int64_t pages = p->block_table_stride > 0 ? p->block_table_stride : 0;
+    return c->k.shape[2] * (p->block_table ? pages : 1);
+}
+
 static void set_patterns(struct input *in, struct call *c, unsigned options)
 {
     attn_params *p = &c->params;
-    const int64_t batch = c->q.shape[0], queries = c->q.shape[2], keys = c->k.shape[2];
+    const int64_t batch = c->q.shape[0], queries = c->q.shape[2], keys = keys_of(c);
     if (options & 1) {
         const int64_t size = byte(in) & 1 ? number(in) : 16, heads = count_of(in, 4), rows = count_of(in, 3);
         const int64_t lists = heads > 0 && rows > 0 ? heads * rows : rows > 0 ? rows : 0;
@@ -281,7 +289,7 @@ static void set_patterns(struct input *in, struct call *c, unsigned options)
 static void set_outputs(struct input *in, struct call *c, unsigned options)
 {
     attn_params *p = &c->params;
-    const int64_t batch = c->q.shape[0], heads = c->q.shape[1], queries = c->q.shape[2], keys = c->k.shape[2];
+    const int64_t batch = c->q.shape[0], heads = c->q.shape[1], queries = c->q.shape[2], keys = keys_of(c);
     int64_t rows = queries;
     if (options & 1) {
         c->lse = tensor(in, ATTN_F32, batch, heads, queries, 1);
@@ -307,8 +315,8 @@ static void set_outputs(struct input *in, struct call *c, unsigned options)
     }
     if (options & 32) {
         const int64_t groups = c->k.dtype == ATTN_I4 ? (c->k.shape[3] + 31) / 32 : 1;
-        c->k_scale = tensor(in, ATTN_F32, c->k.shape[0], c->k.shape[1], keys, groups);
-        c->v_scale = tensor(in, ATTN_F32, c->v.shape[0], c->v.shape[1], keys, groups);
+        c->k_scale = tensor(in, ATTN_F32, c->k.shape[0], c->k.shape[1], c->k.shape[2], groups);
+        c->v_scale = tensor(in, ATTN_F32, c->v.shape[0], c->v.shape[1], c->v.shape[2], groups);
         p->k_scale = &c->k_scale;
         p->v_scale = &c->v_scale;
     }
