@@ -117,15 +117,16 @@ struct additive_run {
     void (*task)(const struct additive_run *run, int64_t task, const struct keys *keys);
 };
 
-/** Finds the keys from first to end - 1 that the query of a pass sees, and what masks add to their scores. */
-static int64_t find_live(const struct pass *pass, int64_t first, int64_t end, const struct keys *keys)
+/** Finds the keys from begin to end - 1 that the query of a pass sees, and what masks add to their scores. */
+static int64_t find_live(const struct pass *pass, int64_t begin, int64_t end, const struct keys *keys)
 {
     const struct strip *strip = &pass->strips[0];
     struct nn_additive_seen seen;
-    int64_t count = 0;
+    int64_t count = 0, block = begin / ATTN_KEY_BLOCK * ATTN_KEY_BLOCK;
     end = end < pass->end ? end : pass->end;
-    while (first < end && (first = attn_next_block(pass, strip, 1, first)) < end) {
-        const int64_t next = (first / ATTN_KEY_BLOCK + 1) * ATTN_KEY_BLOCK, stop = next < end ? next : end;
+    for (; block < end && (block = attn_next_block(pass, strip, 1, block)) < end; block += ATTN_KEY_BLOCK) {
+        const int64_t first = block > begin ? block : begin;
+        const int64_t stop = block + ATTN_KEY_BLOCK < end ? block + ATTN_KEY_BLOCK : end;
         const struct span span = attn_span_at(pass->work, first, (int)(stop - first));
         nn_additive_see(pass, strip, &span, NN_ADDITIVE_NATURAL, &seen);
         for (int j = seen.lo; j < seen.hi; j++) {
@@ -135,7 +136,6 @@ static int64_t find_live(const struct pass *pass, int64_t first, int64_t end, co
             keys->live[count] = first + j;
             keys->p[count++] = bias;
         }
-        first = stop;
     }
     return count;
 }

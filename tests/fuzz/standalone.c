@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Runs a fuzz target as an ordinary test, without libFuzzer: valid files are
- * mutated by a seeded generator. The seed is printed; ATTN_TEST_SEED repeats a
+ * mutated by a seeded generator. The seed is printed; ATTN_CHECK_SEED repeats a
  * run, and the environment variable ATTN_FUZZ_RUNS sets its length. A run fails
  * by a crash, when a valid file is refused, or when the mutated files were all
  * accepted or all refused, because then it tested nothing. Arguments are files
@@ -11,24 +11,16 @@
 
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
+
+#include "random.h"
 
 enum { CAPACITY = 4096 };
 
-static uint64_t state;
-
-/* xorshift64* */
-static uint64_t next(void)
-{
-    state ^= state >> 12;
-    state ^= state << 25;
-    state ^= state >> 27;
-    return state * UINT64_C(2685821657736338717);
-}
+static struct rng generator;
 
 static size_t below(size_t bound)
 {
-    return bound > 0 ? (size_t)(next() % bound) : 0;
+    return bound > 0 ? (size_t)(rng_bits(&generator) % bound) : 0;
 }
 
 static size_t insert(uint8_t *file, size_t size, size_t at, const void *bytes, size_t length)
@@ -71,7 +63,7 @@ static size_t mutate(uint8_t *file, size_t size, size_t num_words)
         return size;
     case 1:
         if (at < size)
-            file[at] = (uint8_t)next();
+            file[at] = (uint8_t)rng_bits(&generator);
         return size;
     case 2:
         return at; /* truncated */
@@ -132,12 +124,11 @@ int main(int argc, char **argv)
             failures += run_file(argv[i]);
         return failures > 0;
     }
-    const char *seed_text = getenv("ATTN_TEST_SEED"), *runs_text = getenv("ATTN_FUZZ_RUNS");
-    uint64_t seed = seed_text != NULL ? strtoull(seed_text, NULL, 0) : (uint64_t)time(NULL);
+    const char *runs_text = getenv("ATTN_FUZZ_RUNS");
     unsigned long runs = runs_text != NULL ? strtoul(runs_text, NULL, 0) : 300000;
-    printf("ATTN_TEST_SEED=%" PRIu64 " ATTN_FUZZ_RUNS=%lu\n", seed, runs);
+    generator.state = rng_seed_of_run(NULL);
+    printf("ATTN_CHECK_SEED=%" PRIu64 " ATTN_FUZZ_RUNS=%lu\n", generator.state, runs);
     fflush(stdout);
-    state = seed * UINT64_C(0x9e3779b97f4a7c15) | 1;
 
     static uint8_t file[CAPACITY];
     unsigned seeds = 0;

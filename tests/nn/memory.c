@@ -6,8 +6,12 @@
 
 uint64_t nn_seed(void)
 {
-    const char *text = getenv("ATTN_TEST_SEED");
-    return text ? strtoull(text, NULL, 0) : 20250607;
+    static uint64_t seed;
+    static int drawn;
+    if (!drawn)
+        seed = rng_seed_of_run(NULL);
+    drawn = 1;
+    return seed;
 }
 
 uint64_t cases(uint64_t n)
@@ -21,7 +25,7 @@ uint64_t cases(uint64_t n)
 
 void nn_begin(void)
 {
-    printf("seed %llu (ATTN_TEST_SEED), instruction set %s\n", (unsigned long long)nn_seed(), attn_isa_active());
+    printf("seed %llu (ATTN_CHECK_SEED), instruction set %s\n", (unsigned long long)nn_seed(), attn_isa_active());
 }
 
 void run_in(struct memory *m, attn_dtype dtype)
@@ -39,7 +43,7 @@ struct memory *memory_create(const char *test, uint64_t n)
         name = name * 31 + (unsigned char)*c;
     m->rng = rng_for_case(nn_seed() ^ name, n);
     run_in(m, ATTN_F32);
-    snprintf(guard_case_line, sizeof guard_case_line, "%s, case %llu, ATTN_TEST_SEED=%llu", test, (unsigned long long)n,
+    snprintf(guard_case_line, sizeof guard_case_line, "%s, case %llu, ATTN_CHECK_SEED=%llu", test, (unsigned long long)n,
              (unsigned long long)nn_seed());
     return m;
 }

@@ -36,7 +36,7 @@ struct memory {
     void *arrays[MEMORY_ARRAYS];
 };
 
-/** The seed of this run: ATTN_TEST_SEED or a fixed one. */
+/** The seed of this run (rng_seed_of_run()). */
 uint64_t nn_seed(void);
 /** So many of n random cases as slow surroundings have time for: all unless ATTN_CHECK_CASES is below 2000. */
 uint64_t cases(uint64_t n);

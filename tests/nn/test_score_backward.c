@@ -276,12 +276,12 @@ static void check_alone(struct memory *m, const struct align *a, int64_t b)
 static void test_bits(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < cases(40); n++) {
+    for (uint64_t n = 0; n < cases(60); n++) {
         struct memory *m = memory_create("score_backward bits", n);
         struct align p;
-        make(&p, m, n % 2 ? ATTN_SCORE_ADDITIVE : (attn_score)(n / 2 % 3), RNG_PICK(&m->rng, 1, 2, 6),
-             RNG_PICK(&m->rng, 1, 9, 40), RNG_PICK(&m->rng, 30, 100));
-        const int has_form = n % 4 == 1;
+        const int has_form = n % 3 == 2;
+        make(&p, m, n % 3 ? ATTN_SCORE_ADDITIVE : (attn_score)(n / 3 % 3), RNG_PICK(&m->rng, 1, 2, 6),
+             RNG_PICK(&m->rng, 1, 9, 40), RNG_PICK(&m->rng, 30, 100, 300));
         if (has_form)
             p.params = random_additive_form(m, p.batch, p.tq, p.tk)->params;
         p.params.num_threads = 1;

@@ -86,7 +86,9 @@ uint64_t rng_seed_of_run(const char *of_what)
             fprintf(stderr, "ATTN_CHECK_SEED is %s; expected an integer of at least 0\n", text);
             exit(2);
         }
-        for (const char *c = of_what ? of_what : ""; *c; c++)
+        if (!of_what)
+            return rng.state;
+        for (const char *c = of_what; *c; c++)
             rng.state = rng_bits(&rng) ^ (unsigned char)*c;
     } else {
         struct timespec now;
