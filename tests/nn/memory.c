@@ -33,7 +33,7 @@ void run_in(struct memory *m, attn_dtype dtype)
     m->dtype = oracle_type = dtype;
 }
 
-struct memory *memory_create(const char *test, uint64_t n)
+static struct memory *create(const char *test, uint64_t n, uint64_t seed)
 {
     struct memory *m = calloc(1, sizeof *m);
     uint64_t name = 0;
@@ -41,11 +41,21 @@ struct memory *memory_create(const char *test, uint64_t n)
     guard_catch_faults(); /* here, as cmocka puts its own handlers in place before each test */
     for (const char *c = test; *c; c++)
         name = name * 31 + (unsigned char)*c;
-    m->rng = rng_for_case(nn_seed() ^ name, n);
+    m->rng = rng_for_case(seed ^ name, n);
     run_in(m, ATTN_F32);
-    snprintf(guard_case_line, sizeof guard_case_line, "%s, case %llu, ATTN_CHECK_SEED=%llu", test, (unsigned long long)n,
-             (unsigned long long)nn_seed());
+    snprintf(guard_case_line, sizeof guard_case_line, "%s, case %llu, ATTN_CHECK_SEED=%llu", test,
+             (unsigned long long)n, (unsigned long long)seed);
     return m;
+}
+
+struct memory *memory_create(const char *test, uint64_t n)
+{
+    return create(test, n, nn_seed());
+}
+
+struct memory *memory_for_refusals(const char *test, uint64_t n)
+{
+    return create(test, n, 20250607);
 }
 
 static void *keep(struct memory *m, void *p)

@@ -43,6 +43,8 @@ uint64_t cases(uint64_t n);
 
 /** Empty memory for case n of a test, with its random numbers; names the case for messages. */
 struct memory *memory_create(const char *test, uint64_t n);
+/** The same with random numbers that no run changes, as sentences of refusals name lengths that are drawn. */
+struct memory *memory_for_refusals(const char *test, uint64_t n);
 /** Checks that gaps and margins are as they were, and inputs since memory_seal(), and frees all. */
 void memory_destroy(struct memory *m);
 

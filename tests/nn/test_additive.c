@@ -295,7 +295,7 @@ static void test_rules_and_masks(void **state)
 static void test_refusals(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("additive refusals", 0);
+    struct memory *m = memory_for_refusals("additive refusals", 0);
     struct layer l = {.batch = 1, .tq = 3, .tk = 7, .dv = 5};
     make_layer(&l, m, 4, 0);
     const attn_tensor out = place_rows(m, 1, 3, 5), weights = place_dense(m, 1, 1, 3, 7);

@@ -316,7 +316,7 @@ static attn_alignment_config small_config(struct memory *m)
 static void test_create_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("alignment create_refuses", 0);
+    struct memory *m = memory_for_refusals("alignment create_refuses", 0);
     const attn_alignment_config config = small_config(m);
     attn_alignment *a = (attn_alignment *)m;
     attn_pool *pool = (attn_pool *)m;
@@ -374,7 +374,7 @@ static void test_create_refuses(void **state)
 static void test_forward_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("alignment forward_refuses", 0);
+    struct memory *m = memory_for_refusals("alignment forward_refuses", 0);
     const attn_alignment_config config = small_config(m);
     const attn_tensor q = place_dense(m, 2, 1, 3, 6), keys = place_dense(m, 2, 1, 7, 5), v = place_dense(m, 2, 1, 7, 8);
     const attn_tensor projected = place_dense(m, 2, 1, 7, 4), out = place_dense(m, 2, 1, 3, 8);

@@ -266,7 +266,7 @@ static void test_nan(void **state)
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("alignment_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("alignment_backward wrong_arguments", 0);
     struct pool p;
     pool_create(&p, m, 3, 4);
     const int64_t lengths[] = {4, 5, 0};

@@ -354,7 +354,7 @@ static void test_bits(void **state)
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("bahdanau_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("bahdanau_backward wrong_arguments", 0);
     struct step s;
     make(&s, m, 3, 4);
     const int64_t lengths[] = {4, 5, 0};

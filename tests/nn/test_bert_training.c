@@ -330,7 +330,7 @@ static void test_wrong_arguments(void **state)
     for (uint64_t n = 0; x.config.layers < LAYERS || !x.offsets[SEQUENCES]; n++) {
         if (m)
             memory_destroy(m);
-        m = memory_create("bert_training wrong_arguments", n);
+        m = memory_for_refusals("bert_training wrong_arguments", n);
         model_create(&x, m, SEQUENCES);
     }
     keep(&x, m, ATTN_KEEP_INPUTS);

@@ -319,7 +319,7 @@ static void test_load_refuses_weights(void **state)
 {
     (void)state;
     for (int naming = 0; naming < 3; naming++) {
-        struct memory *m = memory_create("block load_refuses_weights", (uint64_t)naming);
+        struct memory *m = memory_for_refusals("block load_refuses_weights", (uint64_t)naming);
         struct layer l;
         layer_create(&l, m, (attn_naming)naming, naming == 0);
         attn_block_destroy(l.block);
@@ -360,7 +360,7 @@ static void test_load_refuses_weights(void **state)
 static void test_load_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("block load_refuses", 0);
+    struct memory *m = memory_for_refusals("block load_refuses", 0);
     attn_mha_config attention = attn_mha_config_default();
     attn_block_config config = attn_block_config_default();
     attention.d_model = 8, attention.heads = 2;
@@ -439,7 +439,7 @@ static void test_load_refuses(void **state)
 static void test_forward_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("block forward_refuses", 0);
+    struct memory *m = memory_for_refusals("block forward_refuses", 0);
     attn_mha_config attention = attn_mha_config_default();
     attn_block_config config = attn_block_config_default();
     attention.d_model = 8, attention.heads = 2;

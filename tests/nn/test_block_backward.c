@@ -427,7 +427,7 @@ static void test_accumulate(void **state)
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("block_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("block_backward wrong_arguments", 0);
     struct layer l;
     layer_create(&l, m, 1, 2, 5, 7);
     l.config.gated = 0;

@@ -83,7 +83,7 @@ static const struct {
 static void test_wrongs(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("configs wrongs", 0);
+    struct memory *m = memory_for_refusals("configs wrongs", 0);
     struct model_folder folders[] = {model_folder_bert(m), model_folder_llama(m)};
     for (size_t i = 0; i < sizeof wrongs / sizeof *wrongs; i++) {
         const struct model_folder *folder = &folders[strcmp(wrongs[i].type, "llama") == 0]; /* whose weights it reads */

@@ -54,7 +54,7 @@ static void test_drop(void **state)
 static void test_drop_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("dropout drop_refuses", 0);
+    struct memory *m = memory_for_refusals("dropout drop_refuses", 0);
     const attn_tensor x = random_rows(m, 2, 3, 8), out = place_rows(m, 2, 3, 8);
     attn_dropout dropout = {.p = 0.5f};
     memory_seal(m);

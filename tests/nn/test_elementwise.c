@@ -445,7 +445,7 @@ static void test_accumulate_types(void **state)
 static void test_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("elementwise refuses", 0);
+    struct memory *m = memory_for_refusals("elementwise refuses", 0);
     const attn_tensor x = place_dense(m, 2, 1, 5, 8), out = place_dense(m, 2, 1, 5, 8), up = place_dense(m, 2, 1, 5, 8);
     const attn_tensor g = place_dense(m, 1, 1, 1, 8), b = place_dense(m, 1, 1, 1, 8),
                       table = place_dense(m, 1, 1, 6, 8);

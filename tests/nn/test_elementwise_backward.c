@@ -439,7 +439,7 @@ static void test_lookups(void **state)
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("elementwise_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("elementwise_backward wrong_arguments", 0);
     const attn_tensor x = random_rows(m, 2, 3, 5), d = random_rows(m, 2, 3, 5), up = random_rows(m, 2, 3, 5);
     const attn_tensor to = place_rows(m, 2, 3, 5), other = place_rows(m, 2, 3, 5), sum = place_rows(m, 1, 1, 5),
                       beta = place_rows(m, 1, 1, 5), table = place_rows(m, 1, 4, 5);

@@ -8,7 +8,7 @@ enum { TOKENS = 3 }; /* of good.batch */
 static void test_bad_files(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("folder_refusals bad_files", 0);
+    struct memory *m = memory_for_refusals("folder_refusals bad_files", 0);
     struct model_folder folder = model_folder_make();
     model_folder_refused(&folder, ATTN_INVALID_FILE, " has no config.json; expected a model's folder");
     model_folder_text(&folder, "config.json", "{\"model_type\"");
@@ -110,7 +110,7 @@ static void test_bad_files(void **state)
 static void test_bad_calls(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("folder_refusals bad_calls", 0);
+    struct memory *m = memory_for_refusals("folder_refusals bad_calls", 0);
     struct model_folder folders[] = {model_folder_bert(m), model_folder_llama(m)};
     attn_model *encoder, *decoder;
     OK(attn_model_open(&encoder, folders[0].path, NULL));
@@ -185,7 +185,7 @@ static void test_no_token_types(void **state)
 {
     (void)state;
     static const int32_t types[TOKENS] = {0};
-    struct memory *m = memory_create("folder_refusals no_token_types", 0);
+    struct memory *m = memory_for_refusals("folder_refusals no_token_types", 0);
     struct model_folder folders[] = {model_folder_bert(m), model_folder_t5(m, 0)};
     static const char *const words[] = {"types is set; expected NULL, as this encoder has no token types",
                                         "types is set; expected NULL, as T5 has no token types"};
@@ -230,7 +230,7 @@ static attn_cache *cache_of(const attn_model *model, int64_t tokens, const int64
 static void test_headless(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("folder_refusals headless", 0);
+    struct memory *m = memory_for_refusals("folder_refusals headless", 0);
     struct model_folder folder = model_folder_llama(m);
     struct named *n = named_create(m);
     attn_model *model;
@@ -261,7 +261,7 @@ static void test_positions(void **state)
 {
     (void)state;
     static const int64_t beyond[TOKENS] = {0, 1, PLACES};
-    struct memory *m = memory_create("folder_refusals positions", 0);
+    struct memory *m = memory_for_refusals("folder_refusals positions", 0);
     struct model_folder folder = model_folder_gpt2(m);
     attn_model *model;
     OK(attn_model_open(&model, folder.path, NULL));
@@ -286,7 +286,7 @@ static void test_positions(void **state)
 static void test_bad_t5(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("folder_refusals bad_t5", 0);
+    struct memory *m = memory_for_refusals("folder_refusals bad_t5", 0);
     struct model_folder folder = model_folder_t5(m, 0);
     static const struct {
         const char *more, *words;

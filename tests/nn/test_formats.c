@@ -364,7 +364,7 @@ static void test_refuses(void **state)
         {{sizeof *formats, ATTN_WEIGHTS_F32, ATTN_MULTIPLY_INT8, 0, NULL}, ATTN_UNSUPPORTED, "multiply|int8"},
         {{sizeof *formats, ATTN_WEIGHTS_INT8, ATTN_MULTIPLY_F32, 7, NULL}, ATTN_INVALID_ARGUMENT, "group|7"},
     };
-    struct memory *m = memory_create("formats refuses", 0);
+    struct memory *m = memory_for_refusals("formats refuses", 0);
     struct sets sets;
     make_sets(&sets, m);
     memory_seal(m);

@@ -306,7 +306,7 @@ static void test_special_values(void **state)
 static void test_create_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("linear create_refuses", 0);
+    struct memory *m = memory_for_refusals("linear create_refuses", 0);
     const attn_tensor w[2] = {place_dense(m, 1, 1, 6, 8), place_dense(m, 1, 1, 5, 8)};
     const attn_tensor b[2] = {place_dense(m, 1, 1, 1, 6), place_dense(m, 1, 1, 1, 5)};
     for (int i = 0; i < 2; i++) {
@@ -356,7 +356,7 @@ static void test_create_refuses(void **state)
 static void test_forward_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("linear forward_refuses", 0);
+    struct memory *m = memory_for_refusals("linear forward_refuses", 0);
     const int64_t sizes[2] = {6, 5};
     struct layer l, two;
     layer_create(&l, m, 1, 8, sizes);

@@ -297,7 +297,7 @@ static void test_not_finite(void **state)
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("linear_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("linear_backward wrong_arguments", 0);
     const attn_tensor w = random_matrix(m, ATTN_F32, 5, 4, 1), x = random_rows(m, 2, 3, 4), d = random_rows(m, 2, 3, 5);
     const attn_tensor gx = place_rows(m, 2, 3, 4), gw = place_sums(m, 5, 4), gb = place_sums(m, 1, 5);
     attn_linear_gradients all = attn_linear_gradients_default();

@@ -477,7 +477,7 @@ static void test_largest_sums(void **state)
 static void test_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("formats refuses", 0);
+    struct memory *m = memory_for_refusals("formats refuses", 0);
     const attn_tensor w[2] = {place_dense(m, 1, 1, 3, 5), tensor_as(place_dense(m, 1, 1, 2, 5), ATTN_BF16)};
     attn_linear *linear;
     fill(m, &w[0], 1);

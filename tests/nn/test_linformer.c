@@ -343,7 +343,7 @@ static struct operands small_operands(struct memory *m)
 static void test_tensors_refused(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("linformer tensors_refused", 0);
+    struct memory *m = memory_for_refusals("linformer tensors_refused", 0);
     const struct operands o = small_operands(m);
     memory_seal(m);
 #define TRY(q, k, v, e, f, out, status, words) REFUSES(m, FORWARD(q, k, v, e, f, out, NULL), status, words)
@@ -405,7 +405,7 @@ static void test_tensors_refused(void **state)
 static void test_options_refused(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("linformer options_refused", 0);
+    struct memory *m = memory_for_refusals("linformer options_refused", 0);
     const struct operands o = small_operands(m);
     const attn_tensor lse = place_dense(m, 2, 4, 3, 1), weights = place_dense(m, 2, 4, 3, 5);
     const attn_tensor sums = place_dense(m, 2, 4, 1, 5), mask = place_dense(m, 1, 1, 3, 5);

@@ -218,7 +218,7 @@ static void test_llama_steps(void **state)
 static void test_llama_steps_refuse(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("llama steps refuse", 0);
+    struct memory *m = memory_for_refusals("llama steps refuse", 0);
     run_in(m, ATTN_F32);
     struct llama l;
     llama_create(&l, m, 0);
@@ -280,7 +280,7 @@ static attn_status load_llama(const attn_weights *weights, void *user)
 static void test_llama_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("models llama_refuses", 0);
+    struct memory *m = memory_for_refusals("models llama_refuses", 0);
     struct llama l;
     llama_create(&l, m, 0);
     refuses_weights(m, l.named, load_llama, &l);

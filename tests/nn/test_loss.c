@@ -275,7 +275,7 @@ static void test_loss_bits(void **state)
 static void test_refuses_loss(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("refuses_loss", 0);
+    struct memory *m = memory_for_refusals("refuses_loss", 0);
     const attn_tensor x = random_rows(m, 2, 3, 8), d = place_rows(m, 2, 3, 8);
     int32_t labels[] = {0, 7, -1, 3, 4, 5};
     double loss = 7;

@@ -342,7 +342,7 @@ static struct small small_create(struct memory *m)
 static void test_create_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("mha create_refuses", 0);
+    struct memory *m = memory_for_refusals("mha create_refuses", 0);
     const struct small s = small_create(m);
     memory_seal(m);
     attn_mha *mha = (attn_mha *)m;
@@ -394,7 +394,7 @@ static void test_create_refuses(void **state)
 static void test_forward_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("mha forward_refuses", 0);
+    struct memory *m = memory_for_refusals("mha forward_refuses", 0);
     const struct small s = small_create(m);
     const attn_tensor x = place_dense(m, 2, 1, 5, 10), memory = place_dense(m, 2, 1, 6, 7);
     const attn_tensor out = place_dense(m, 2, 1, 5, 9), kv = place_dense(m, 2, 1, 6, 14);

@@ -354,7 +354,7 @@ static void test_tables(void **state)
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("mha_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("mha_backward wrong_arguments", 0);
     struct layer l;
     layer_create(&l, m, 0, 2, 5, 7);
     l.options->params = attn_params_default();

@@ -176,7 +176,7 @@ static void test_mean_pool_backward(void **state)
         assert_rounded("d_hidden", &narrow, &d_hidden);
         memory_destroy(m);
     }
-    struct memory *m = memory_create("models mean_pool_backward refuses", 0);
+    struct memory *m = memory_for_refusals("models mean_pool_backward refuses", 0);
     static const int64_t offsets[] = {0, 2, 3};
     const attn_tensor zero = place_rows(m, 1, 3, 5), d_out = random_rows(m, 1, 2, 5), d_hidden = place_rows(m, 1, 3, 5);
     for (int64_t t = 0; t < 3; t++)
@@ -212,7 +212,7 @@ static attn_status load_bert(const attn_weights *weights, void *user)
 static void test_bert_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("models bert_refuses", 0);
+    struct memory *m = memory_for_refusals("models bert_refuses", 0);
     struct bert b;
     bert_create(&b, m);
     refuses_weights(m, b.named, load_bert, &b);

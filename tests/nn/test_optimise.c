@@ -282,7 +282,7 @@ static void test_schedules(void **state)
 static void test_refuses_parameters(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("refuses_parameters", 0);
+    struct memory *m = memory_for_refusals("refuses_parameters", 0);
     const attn_tensor data = random_rows(m, 1, 8, 10);
     float *row[8];
     for (int i = 0; i < 8; i++)

@@ -156,7 +156,7 @@ static void test_alignments(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("progress refused", 0);
+    struct memory *m = memory_for_refusals("progress refused", 0);
     static const _Alignas(64) char zeros[79];
     int64_t begun = 5, tasks = 6;
     REFUSES(m, attn_layer_progress(NULL, sizeof zeros, &begun, &tasks), ATTN_INVALID_ARGUMENT,

@@ -186,7 +186,7 @@ static void test_lstm_nan(void **state)
 static void test_lstm_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("recurrent lstm_refuses", 0);
+    struct memory *m = memory_for_refusals("recurrent lstm_refuses", 0);
     attn_lstm_config config = attn_lstm_config_default();
     config.input = 3, config.hidden = 2, config.bidirectional = 1;
     attn_lstm_weights weights[2];
@@ -475,7 +475,7 @@ static void test_bahdanau_bits(void **state)
 static void test_bahdanau_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("recurrent bahdanau_refuses", 0);
+    struct memory *m = memory_for_refusals("recurrent bahdanau_refuses", 0);
     attn_alignment_config ac = attn_alignment_config_default();
     ac.score = ATTN_SCORE_ADDITIVE, ac.d_query = 4, ac.d_key = 5, ac.d_attention = 3;
     ac.w_q = place_dense(m, 1, 1, 3, 4), ac.w_k = place_dense(m, 1, 1, 3, 5), ac.v = place_dense(m, 1, 1, 1, 3);

@@ -529,7 +529,7 @@ static void test_nan(void **state)
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("recurrent_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("recurrent_backward wrong_arguments", 0);
     struct layer l;
     layer_create(&l, m, 3, 4, 1, 0);
     run_forward(&l, m);

@@ -415,7 +415,7 @@ static attn_status try(const struct align *a, const attn_params *params, const a
 static void test_wrong_arguments(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("score_backward wrong_arguments", 0);
+    struct memory *m = memory_for_refusals("score_backward wrong_arguments", 0);
     struct align a, dot;
     make(&a, m, ATTN_SCORE_ADDITIVE, 3, 4, 5);
     make(&dot, m, ATTN_SCORE_DOT, 3, 4, 5);

@@ -303,7 +303,7 @@ static attn_status load_transformer(const attn_weights *weights, void *user)
 static void test_transformer_refuses(void **state)
 {
     (void)state;
-    struct memory *m = memory_create("models transformer_refuses", 0);
+    struct memory *m = memory_for_refusals("models transformer_refuses", 0);
     struct transformer t;
     transformer_create(&t, m, 9);
     refuses_weights(m, t.named, load_transformer, &t);

@@ -413,7 +413,7 @@ static void test_wrong_arguments(void **state)
     for (uint64_t n = 0; x.config.encoder_layers < 2 || x.config.decoder_layers < 2 || !tokens_of(&x, DECODER); n++) {
         if (m)
             memory_destroy(m);
-        m = memory_create("transformer_training wrong_arguments", n);
+        m = memory_for_refusals("transformer_training wrong_arguments", n);
         model_create(&x, m, PAIRS);
     }
     keep(&x, m, ATTN_KEEP_ALL);

@@ -45,7 +45,8 @@ void rng_fill_normal(struct rng *rng, float *values, int64_t n);
 /**
  * The seed of a program's run: the number in ATTN_CHECK_SEED, or a new one of 32 bits from the clock. of_what, where it
  * is not NULL, is mixed into the former, so that the instruction sets of one such run do not all draw the same cases;
- * such a seed is given by an argument to be repeated. Ends the program with a sentence when the variable holds no number.
+ * such a seed is given by an argument to be repeated. Ends the program with a sentence when the variable holds no
+ * number.
  */
 uint64_t rng_seed_of_run(const char *of_what);
 
