@@ -98,7 +98,8 @@ void judge(enum nn_kind kind, const char *what, const attn_tensor *t, double *co
     const double floor = nn_tolerances[kind].floor;
     const double most = TOLERANCE_FACTOR * fmax(naive[1].largest, naive[2].largest) + floor;
     const double most_mean =
-        TOLERANCE_FACTOR * sqrt(fmax(naive[1].sum_of_squares, naive[2].sum_of_squares) / (double)finite) + floor / 2;
+        TOLERANCE_FACTOR * sqrt(fmax(naive[1].sum_of_squares, naive[2].sum_of_squares) / (double)finite) +
+        floor * (1 + 1 / sqrt((double)finite)) / 2;
     const double mean = sqrt(mine.sum_of_squares / (double)finite);
     if (getenv("NN_SHOW_ERRORS"))
         printf("%-10s %-24s largest %9.3g of %9.3g, mean %9.3g of %9.3g\n", nn_tolerances[kind].name, what,
