@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 CALLS_OF_AN_EXAMPLE = 10
-CALLS = int(os.environ.get("ATTN_FUZZ_CALLS", "20000"))
+CALLS = int(os.environ.get("ATTN_FUZZ_CALLS") or "20000")
 
 sizes = st.sampled_from([0, 1, 1, 2, 3, 7, 16, 17, 33])
 few = st.sampled_from([0, 1, 1, 2, 3])

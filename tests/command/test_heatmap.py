@@ -8,7 +8,7 @@ import xml.etree.ElementTree
 import zlib
 
 from png import Picture
-from support import DATA, Array, CommandTest, normal
+from support import DATA, Array, CommandTest, in_turns, normal
 
 LOW, HIGH, HIDDEN, NAN = (68, 1, 84), (253, 231, 37), (213, 216, 222), (214, 39, 40)
 BAR = (47, 108, 142)
@@ -214,11 +214,13 @@ class Heatmap(CommandTest):
         mask = Array((4, 1, 9), [(7 * i) % 5 != 0 for i in range(36)], "|b1")
         self.write(q_npy=normal((2, 4, 11, 6), 1), k_npy=normal((2, 2, 9, 6), 2), m_npy=mask,
                    n_npy=Array((2,), (9, 7), "<i8"), s_npy=Array((2,), (0, 2), "<i4"))
-        for options in ((), ("--causal", "top-left"), ("--causal", "bottom-right", "--kv-len", "n.npy"),
-                        ("--mask", "m.npy", "--temperature", "0.5"), ("--scale", "2", "--kv-start", "s.npy"),
-                        ("--isa", "scalar", "--threads", "1")):
+        selections = ((), ("--batch", "1"), ("--batch", "1", "--head", "3"), ("--head", "2", "--row", "10"))
+        forms = ((), ("--causal", "top-left"), ("--causal", "bottom-right", "--kv-len", "n.npy"),
+                 ("--mask", "m.npy", "--temperature", "0.5"),
+                 ("--scale", "2", "--kv-start", "s.npy"), ("--isa", "scalar", "--threads", "1"))
+        for turn, options in enumerate(forms):
             self.compute(*options)
-            for select in ((), ("--batch", "1"), ("--batch", "1", "--head", "3"), ("--head", "2", "--row", "10")):
+            for select in in_turns(selections, turn):
                 self.same(("w.npy", *select), ("-q", "q.npy", "-k", "k.npy", *options, *select))
 
     def test_layout(self):
@@ -376,10 +378,10 @@ class Heatmap(CommandTest):
 class Forms(CommandTest):
     """A picture straight from q and k, computed by rows of one head, is that of the weights that run writes."""
 
-    def same(self, options, selections=((), ("--batch", "1", "--head", "2"), ("--head", "3", "--row", "31"))):
+    def same(self, turn, options, selections=((), ("--batch", "1", "--head", "2"), ("--head", "3", "--row", "31"))):
         common = ("-q", "q.npy", "-k", "k.npy", *map(str, options))
         self.attn("run", *common, "-v", "k.npy", "-o", "o.npy", "--weights", "w.npy")
-        for select in selections:
+        for select in in_turns(selections, turn):
             for name, what in (("1.png", ("w.npy",)), ("2.png", common)):
                 self.attn("heatmap", *what, *select, "-o", name)
             one, two = ((self.folder / name).read_bytes() for name in ("1.png", "2.png"))
@@ -391,31 +393,33 @@ class Forms(CommandTest):
                    r_npy=normal((4, 12, 8), 4),
                    s_npy=Array((2, 40), labels, "<i4"), n_npy=Array((2,), (40, 33), "<i8"),
                    t_npy=Array((2, 20), [(n % 20 - 1) // 2 for n in range(20)] + [n - 1 for n in range(20)], "<i4"))
-        for options in (("--softcap", 3, "--head-scale", "1,2,-1,0.5", "--sinks", "1,-inf,0,2"),
-                        ("--alibi", "--causal", "bottom-right", "--kv-len", "n.npy"),
-                        ("--relative-bias", "b.npy", "--query-offset", "3,-4"),
-                        ("--rel-k", "r.npy", "--causal", "bottom-right"), ("--rel-q", "r.npy", "--query-offset", -1),
-                        ("--rel-q", "r.npy", "--rel-delta", "key-query"),
-                        ("--tree", "t.npy", "--causal", "bottom-right", "--kv-len", "n.npy", "--rope", "half"),
-                        ("--rope", "half", "--causal", "bottom-right", "--kv-len", "n.npy"),
-                        ("--rope", "interleaved", "--rope-base", 100, "--query-offset", 7),
-                        ("--window", "5,2", "--first-tokens", 2, "--global", "7,30", "--query-offset", "1,-2"),
-                        ("--prefix", "8,20", "--causal", "top-left"), ("--segments", "s.npy", "--causal", "top-left"),
-                        ("--block-pattern", "bigbird", "--block", 16, "--block-window", 0, "--block-random", 1),
-                        ("--block-pattern", "strided", "--block", 16, "--causal", "top-left", "--alibi")):
-            self.same(options)
+        forms = (("--softcap", 3, "--head-scale", "1,2,-1,0.5", "--sinks", "1,-inf,0,2"),
+                 ("--alibi", "--causal", "bottom-right", "--kv-len", "n.npy"),
+                 ("--relative-bias", "b.npy", "--query-offset", "3,-4"),
+                 ("--rel-k", "r.npy", "--causal", "bottom-right"), ("--rel-q", "r.npy", "--query-offset", -1),
+                 ("--rel-q", "r.npy", "--rel-delta", "key-query"),
+                 ("--tree", "t.npy", "--causal", "bottom-right", "--kv-len", "n.npy", "--rope", "half"),
+                 ("--rope", "half", "--causal", "bottom-right", "--kv-len", "n.npy"),
+                 ("--rope", "interleaved", "--rope-base", 100, "--query-offset", 7),
+                 ("--window", "5,2", "--first-tokens", 2, "--global", "7,30", "--query-offset", "1,-2"),
+                 ("--prefix", "8,20", "--causal", "top-left"), ("--segments", "s.npy", "--causal", "top-left"),
+                 ("--block-pattern", "bigbird", "--block", 16, "--block-window", 0, "--block-random", 1),
+                 ("--block-pattern", "strided", "--block", 16, "--causal", "top-left", "--alibi"))
+        for turn, options in enumerate(forms):
+            self.same(turn, options)
 
     def test_ragged_rows(self):
         self.write(q_npy=normal((1, 4, 100, 8), 1, 2.0), k_npy=normal((1, 2, 110, 8), 2, 2.0),
                    n_npy=Array((4,), (30, 0, 10, 40), "<i8"),
                    t_npy=Array((4, 5), [-1, 0, 0, 1, 1, -1, 0, 1, 2, 3, -1, -1, 0, 1, 1, -1, 0, 0, 0, 2], "<i8"))
         one = ((), ("--head", "3", "--row", "31"), ("--head", "1", "--row", "99"))
-        for options in ((), ("--causal", "bottom-right", "--kv-len", "n.npy"), ("--rope", "half", "--alibi"),
-                        ("--window", "4,4", "--global", "3,20,70", "--query-offset", "0,3,-2,1"),
-                        ("--block-pattern", "longformer", "--block", 16, "--causal", "top-left"),
-                        ("--tree", "t.npy", "--rope", "half", "--causal", "bottom-right"),
-                        ("--prefix", "5", "--causal", "top-left")):
-            self.same(("--cu-seqlens", "0,30,30,41,95", "--cu-seqlens-k", "0,33,40,52,107", *options), one)
+        forms = ((), ("--causal", "bottom-right", "--kv-len", "n.npy"), ("--rope", "half", "--alibi"),
+                 ("--window", "4,4", "--global", "3,20,70", "--query-offset", "0,3,-2,1"),
+                 ("--block-pattern", "longformer", "--block", 16, "--causal", "top-left"),
+                 ("--tree", "t.npy", "--rope", "half", "--causal", "bottom-right"),
+                 ("--prefix", "5", "--causal", "top-left"))
+        for turn, options in enumerate(forms):
+            self.same(turn, ("--cu-seqlens", "0,30,30,41,95", "--cu-seqlens-k", "0,33,40,52,107", *options), one)
 
     def test_blocks_of_rows_join(self):
         # With a limit of one MiB the rows come in several blocks, which do not end where blocks of a pattern do.

@@ -6,7 +6,7 @@ import os
 import re
 import unittest
 
-from support import Array, CommandTest, normal
+from support import Array, CommandTest, in_turns, normal
 
 NN = bool(os.environ.get("ATTN_NN"))
 KINDS = ("softmax", "additive", "linear", "gated", "delta", "gated-delta", "performer", "linformer")
@@ -106,11 +106,11 @@ class Usage(CommandTest):
         """Values are wrong on purpose: an option with a meaning is refused for another reason, or does not matter."""
         names = self.options()
         self.assertLessEqual(set(MEANS), {name for name, _ in names})
-        for name, takes in names:
+        for turn, (name, takes) in enumerate(names):
             if name in ("query", "key", "value", "output", "kind"):
                 continue
             kinds = MEANS.get(name, ("softmax",))
-            for kind in self.kinds():
+            for kind in in_turns(self.kinds(), turn):
                 line = (*self.line(kind, without=(name,)), f"--{name}=x" if takes else f"--{name}")
                 if kind not in kinds:
                     text = self.fails(2, f"option --{name} has no meaning with --kind {kind}", *line).stderr
