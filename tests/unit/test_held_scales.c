@@ -374,7 +374,7 @@ static void check_hidden(struct rng *rng, attn_dtype dtype, int by_mask)
     if (dtype != ATTN_F8_E4M3 || rng_percent(rng, 50))
         scales[which][key * groups + rng_range(rng, 0, groups - 1)] = NAN;
     else
-        numbers[which][key * WIDE + rng_range(rng, 0, WIDE - 1)] = 0x7f;
+        numbers[which][key * WIDE + rng_range(rng, 0, WIDE - 1)] = rng_percent(rng, 50) ? 0x7f : 0xff;
     out.data = results[1];
     assert_int_equal(attn_plan_run(plan, &q, &k, &v, &out, &params, workspace, size), ATTN_OK);
     for (int i = 0; i < TOKENS; i++) {
