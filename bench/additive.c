@@ -55,23 +55,12 @@ static void destroy(struct additive *a)
     free(a->workspace);
 }
 
-static float *normal(int64_t count, uint64_t seed, double scale)
-{
-    float *x = bench_alloc_floats(count);
-    if (x == NULL)
-        return NULL;
-    bench_fill_normal(x, count, seed);
-    for (int64_t i = 0; i < count; i++)
-        x[i] = (float)((double)x[i] * scale);
-    return x;
-}
-
 /* An operand of standard normal numbers, rounded to the case's type. */
 static bool make_operand(struct additive *a, int operand, int64_t tokens)
 {
     const struct bench_case *c = a->bcase;
     const int64_t count = c->batch * tokens * c->d;
-    a->floats[operand] = normal(count, (uint64_t)(SEED_DATA + operand), 1.0);
+    a->floats[operand] = bench_normal(count, (uint64_t)(SEED_DATA + operand), 1.0);
     a->typed[operand] = attn_btc(a->floats[operand], c->batch, tokens, c->d);
     if (c->dtype != ATTN_F32 && a->floats[operand] != NULL) {
         a->narrow[operand] = bench_alloc_floats(count);
@@ -95,9 +84,9 @@ static int create(struct additive *a, const struct bench_case *c, int threads)
 {
     *a = (struct additive){.bcase = c, .threads = threads};
     const double scale = 1.0 / sqrt((double)c->d);
-    a->w_q = normal(c->d * c->d, SEED_DATA + 10, scale);
-    a->w_k = normal(c->d * c->d, SEED_DATA + 11, scale);
-    a->score = normal(c->d, SEED_DATA + 12, scale);
+    a->w_q = bench_normal(c->d * c->d, SEED_DATA + 10, scale);
+    a->w_k = bench_normal(c->d * c->d, SEED_DATA + 11, scale);
+    a->score = bench_normal(c->d, SEED_DATA + 12, scale);
     const bool made = make_operand(a, QUERIES, c->tq) && make_operand(a, KEYS, c->tk) && make_operand(a, VALUES, c->tk);
     a->out = attn_btc(bench_alloc_floats(c->batch * c->tq * c->d), c->batch, c->tq, c->d);
     a->out.dtype = c->dtype;

@@ -14,8 +14,8 @@
  * and long calls over pages, beside those without. The fifth holds the forms
  * of attention, and what their time is compared with. The sixth are forms whose
  * queries see 192 keys, or all of them, however long the sequence is: their time
- * per token must not grow with it. Then linear attention; gradients, alone and with the forward call.
- * The last are of libattn_nn: additive scores, and linear layers: a
+ * per token must not grow with it. Then linear attention and Performer; gradients, alone and with the
+ * forward call. The last are of libattn_nn: Linformer, additive scores, and linear layers: a
  * token, a short and a long sentence or batch in the widths of small and base
  * encoders, and two wide ones.
  */
@@ -103,6 +103,11 @@
     RULE_COST_AT(name, 1024, rule), RULE_COST_AT(name, 16384, rule), RULE_COST_AT(name, 131072, rule),                 \
         RULE_COST_AT(name, 1048576, rule)
 #define RULE_COST_AT(name, t_, rule) RULE("cost-" name "-t" #t_, 1, 2, t_, 64, rule, .causal = TOP_LEFT, .cost = name)
+
+/* Performer and Linformer, whose time follows from the tokens, not from their square. */
+#define PERFORMER(id_, t, d, causal_)                                                                                  \
+    SHAPE("performer-" id_, 1, 8, 8, t, t, d, .causal = causal_, .features = 256, .dtype = ATTN_F32)
+#define LINFORMER(id_, tq, tk, d) SHAPE("linformer-" id_, 1, 8, 8, tq, tk, d, .projected = 256, .dtype = ATTN_F32)
 
 /* Additive scores: a step of a decoder, which threads share by its keys, and many queries. */
 #define ADDITIVE(type, dtype_, d_)                                                                                     \
@@ -302,6 +307,10 @@ const struct bench_case bench_cases[] = {
     RULE_BACKWARD("gated-rows", BENCH_GATED_ROWS),
     RULE_COST("linear", BENCH_LINEAR),
     RULE_COST("gated-delta", BENCH_GATED_DELTA),
+    PERFORMER("t8192-d64", 8192, 64, NONE),
+    PERFORMER("t8192-d64-causal", 8192, 64, TOP_LEFT),
+    PERFORMER("t8192-d128", 8192, 128, NONE),
+    PERFORMER("t8192-d128-causal", 8192, 128, TOP_LEFT),
 
     GRADIENTS("", BACKWARD, ATTN_F32),
     BACKWARD("t2048-d96", 1, 8, 2048, 96, NONE, .dtype = ATTN_F32),
@@ -348,6 +357,9 @@ const struct bench_case bench_cases[] = {
     LINEAR_ROWS_OF(LINEAR_INT4, 4096, 4096),
     LINEAR_ROWS_OF(LINEAR_INT8_F32, 4096, 4096),
     LINEAR_ROWS_OF(LINEAR_INT4_F32, 4096, 4096),
+    LINFORMER("t2048-d64", 2048, 2048, 64),
+    LINFORMER("t8192-d64", 8192, 8192, 64),
+    LINFORMER("t8192-d128", 8192, 8192, 128),
     ADDITIVE("", ATTN_F32, 64),
     ADDITIVE("", ATTN_F32, 128),
     ADDITIVE("", ATTN_F32, 256),
@@ -431,11 +443,11 @@ bool bench_int8_scores_by(const char *set, const char *isa)
 
 bool bench_case_supported(const struct bench_case *c, const char *isa)
 {
-    if (bench_case_linear(c) || c->additive)
+    if (bench_case_linear(c) || c->additive || c->projected > 0)
         return bench_linear_supported(isa);
     if (c->append)
         return bench_append_supported(isa);
-    if (c->rule)
+    if (c->rule || c->features > 0)
         return true;
     char description[512];
     return plan_of(c, isa, description, sizeof description);
@@ -444,7 +456,7 @@ bool bench_case_supported(const struct bench_case *c, const char *isa)
 const char *bench_case_isa(const struct bench_case *c, const char *isa)
 {
     char description[512];
-    if (c->dtype != ATTN_BF16 || bench_case_linear(c) || c->append || c->rule || c->additive)
+    if (c->dtype != ATTN_BF16 || !bench_case_softmax(c))
         return bench_f32_isa(isa);
     if (!plan_of(c, isa, description, sizeof description))
         return isa;
@@ -465,7 +477,7 @@ double bench_case_key_bytes(const struct bench_case *c)
 
 bool bench_case_reads_keys(const struct bench_case *c)
 {
-    return c->rows == 0 && !c->append && !c->rule && !c->additive && c->tq == 1;
+    return bench_case_softmax(c) && c->tq == 1;
 }
 
 bool bench_case_updates_states(const struct bench_case *c)

@@ -77,6 +77,8 @@ struct bench_case {
     int64_t values_in_keys; /**< latent attention: v is so many first channels of k, in its memory; 0: v has its own */
     bool additive; /**< additive scores of libattn_nn: one head, d channels of queries, under the tanh and of values */
     enum bench_rule rule; /**< of linear attention: tq tokens, whose state is carried on */
+    int64_t features;     /**< Performer: tq tokens, with so many positive random features; 0: none */
+    int64_t projected;    /**< Linformer: so many projected keys and values of tk tokens; 0: they are as they are */
     bool append;          /**< attn_store(): tq new tokens of each sequence go to pages, which have room for tk */
     bool free_sums;       /**< ATTN_SUMS_FREE */
     int64_t page;         /**< keys and values are in pages of so many tokens, in random order; 0: side by side */
@@ -99,6 +101,12 @@ const struct bench_case *bench_case_find(const char *id);
 static inline bool bench_case_sampled(const struct bench_case *c)
 {
     return c->sampled || c->form != BENCH_PLAIN;
+}
+
+/** Whether the case is a call of attn_forward() or attn_backward(), or what they are compared with. */
+static inline bool bench_case_softmax(const struct bench_case *c)
+{
+    return c->rows == 0 && !c->append && !c->rule && !c->additive && c->features == 0 && c->projected == 0;
 }
 
 /** Whether the case is a linear layer of libattn_nn. */
@@ -175,6 +183,7 @@ bool bench_int8_scores_by(const char *set, const char *isa);
  * /kv_heads, /kv, /v_in_k, /page, /common, /sums:free, /mask, /padded, /qk, /form, /block or /size, /listed and /cost;
  * the same with "backward" or "forward-backward", by the pass; "append/f32/B256/H8/T1/Tk512/d128", then /kv and /page;
  * "linear-attention/f32/B1/H8/T8192/d128/rule:gated", then /cost; "linear-attention-backward/..." with gradients;
+ * "performer/f32/B1/H8/T8192/d64/causal:none/features:256"; "linformer/f32/B1/H8/Tq2048/Tk8192/d64/projected:256";
  * "additive/f32/B1/Tq1/Tk2048/d256"; or "linear/f32/M24/N1152/K384" (or bf16, int8, int4: the weights), then
  * /multiply:bf16 or int8, /group and /matrices.
  */

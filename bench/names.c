@@ -89,6 +89,20 @@ static void write_append_name(const struct bench_case *c, const char *kind, char
              (long long)c->page);
 }
 
+static void write_performer_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
+{
+    snprintf(name, BENCH_NAME_SIZE, "performer/%s/B%lld/H%lld/T%lld/d%lld/causal:%s/features:%lld",
+             attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->d,
+             causal_name(c->causal), (long long)c->features);
+}
+
+static void write_linformer_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
+{
+    snprintf(name, BENCH_NAME_SIZE, "linformer/%s/B%lld/H%lld/Tq%lld/Tk%lld/d%lld/projected:%lld",
+             attn_dtype_name(c->dtype), (long long)c->batch, (long long)c->heads, (long long)c->tq, (long long)c->tk,
+             (long long)c->d, (long long)c->projected);
+}
+
 static void write_additive_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
 {
     snprintf(name, BENCH_NAME_SIZE, "additive/%s/B%lld/Tq%lld/Tk%lld/d%lld", attn_dtype_name(c->dtype),
@@ -128,6 +142,10 @@ void bench_forward_name(const struct bench_case *c, char name[BENCH_NAME_SIZE])
         write_linear_name(c, c->pass == BENCH_PASS_FORWARD ? "linear" : "linear-backward", name);
     else if (c->rule)
         write_rule_name(c, name);
+    else if (c->features > 0)
+        write_performer_name(c, name);
+    else if (c->projected > 0)
+        write_linformer_name(c, name);
     else if (c->additive)
         write_additive_name(c, name);
     else if (c->append)

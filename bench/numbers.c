@@ -51,3 +51,14 @@ void bench_fill_normal(float *x, int64_t n, uint64_t seed)
             x[i + 1] = radius * sinf(angle);
     }
 }
+
+float *bench_normal(int64_t n, uint64_t seed, double deviation)
+{
+    float *x = bench_alloc_floats(n);
+    if (x == NULL)
+        return NULL;
+    bench_fill_normal(x, n, seed);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)((double)x[i] * deviation);
+    return x;
+}

@@ -12,6 +12,9 @@
 /** n floats aligned to 64 bytes, or NULL. Freed by free(). */
 float *bench_alloc_floats(int64_t n);
 
+/** n normal numbers of mean 0 that depend on the seed only, as bench_alloc_floats() has them, or NULL. */
+float *bench_normal(int64_t n, uint64_t seed, double deviation);
+
 /** So many bytes in huge pages, where the system gives some, or NULL. Freed by free(). */
 void *bench_alloc_large(size_t bytes);
 

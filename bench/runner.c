@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Measures one case of attention; those of linear layers are handed to linear.c, those of appending to append.c,
- * those of linear attention to linear_attention.c, those with additive scores to additive.c, and those with gradients
- * to backward.c.
+ * those of linear attention to linear_attention.c, of Performer and Linformer to the files of these names, those with
+ * additive scores to additive.c, and those with gradients to backward.c.
  *
  * The variants are the library and the naive implementation. turns.c says how
  * they take turns with samples of the peak: that of the kernels that
@@ -22,8 +22,10 @@
 #include "backward.h"
 #include "linear.h"
 #include "linear_attention.h"
+#include "linformer.h"
 #include "naive.h"
 #include "numbers.h"
+#include "performer.h"
 #include "rows.h"
 #include "turns.h"
 
@@ -201,6 +203,8 @@ int bench_run_case(struct bench_machine *machine, const struct bench_options *op
         return bench_linear_attention_backward_run(machine, options, c, results);
     return bench_case_linear(c)            ? bench_linear_run(machine, options, c, selection, results)
            : c->rule                       ? bench_linear_attention_run(machine, options, c, results)
+           : c->features > 0               ? bench_performer_run(machine, options, c, results)
+           : c->projected > 0              ? bench_linformer_run(machine, options, c, results)
            : c->additive                   ? bench_additive_run(machine, options, c, results)
            : c->append                     ? bench_append_run(machine, options, c, results)
            : c->pass != BENCH_PASS_FORWARD ? bench_backward_run(peak, options, c, results)

@@ -205,6 +205,17 @@ expect 0 'peak/f32/scalar' $tiny --isa scalar --filter '^backward/f32/B8/'
 "$bench" --list --check --isa scalar --filter '^(forward-)?backward/' 2>&1 | grep -q 'leaves no row' ||
     fail "something is promised of gradients on scalar code"
 
+# Performer and Linformer: held against their definitions, and against the peak of floats.
+# shellcheck disable=SC2086
+expect 0 'name,isa,threads' $tiny --filter '^(performer/.*/d64/causal:top-left|linformer/.*/Tq2048)/' --format csv
+awk -F, -v nn="$nn" 'NR == 1 {for (i = 1; i <= NF; i++) column[$i] = i}
+         /^(per|lin)former/ {
+             rows++
+             if (!($column["fraction"] > 0) || !($column["max_abs_diff"] > 0) || $column["speedup"] != "") exit 1
+         }
+         END {if (rows != (nn == "nn" ? 2 : 1)) exit 1}' "$dir/out" ||
+    fail "the rows of Performer and Linformer are wrong: $(cat "$dir/out")"
+
 # A linear layer beside OpenBLAS, with few rows and so several matrices: all figures, and what is promised.
 if [ "$nn" = nn ]; then
     # shellcheck disable=SC2086
