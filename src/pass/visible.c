@@ -263,6 +263,7 @@ int64_t attn_next_block(const struct pass *pass, const struct strip *strips, int
     const struct attn_work *work = pass->work;
     const struct attn_view *view = &work->view;
     const int64_t size = pass->scratch.key_block, keys = work->num_keys;
+    assert(first % size == 0 || first >= keys); /* else it might lead back */
     if (has_window(view)) {
         int lifted = 0;
         for (int64_t i = 0; i < num_strips; i++)
