@@ -230,13 +230,13 @@ static void test_greedy(void **state)
 static void test_beams(void **state)
 {
     (void)state;
-    for (uint64_t n = 0; n < cases(15); n++) {
+    for (uint64_t n = 0; n < cases(40); n++) {
         struct memory *m = memory_create("models beams", n);
         const int64_t tm = 4, words = 5;
         struct transformer t;
         transformer_create(&t, m, words);
         const attn_tensor memory = random_rows(m, 1, tm, D);
-        const double *rows = read_all(m, &memory), penalty = (double)(n % 3) * 0.5;
+        const double *rows = read_all(m, &memory), penalty = (double)(n % 4) * 0.75;
         double first[8], second[8], top = -INFINITY, runner_up = -INFINITY;
         int32_t ids[3] = {t.config.bos}, best_ids[2] = {0, 0};
         int64_t best_length = 0;
