@@ -112,8 +112,8 @@ struct additive_run {
     int by_sequence;
     int64_t blocks; /* of keys, of a sequence */
     int64_t tasks;
-    int shares;
-    size_t share; /* bytes of a task's keys */
+    size_t share;       /* bytes of a share's keys */
+    atomic_llong *next; /* task to be handed out */
     void (*task)(const struct additive_run *run, int64_t task, const struct keys *keys);
 };
 
@@ -258,14 +258,15 @@ static void run_keys(const struct additive_run *run, int64_t task, const struct 
     }
 }
 
-/** Every so manieth task, in memory of its own. */
+/** Tasks that nobody else has, in memory of a share's own. */
 static void run_shares(const void *context, int64_t first, int64_t end)
 {
     const struct additive_run *run = context;
     for (int64_t share = first; share < end; share++) {
         struct nn_arena arena = {.base = (char *)run->call->pieces.keys + (size_t)share * run->share};
         const struct keys keys = take_keys(&arena, run->inner, run->problem.k.shape[2]);
-        for (int64_t task = share; task < run->tasks; task += run->shares)
+        int64_t task;
+        while ((task = atomic_fetch_add_explicit(run->next, 1, memory_order_relaxed)) < run->tasks)
             run->task(run, task, &keys);
     }
 }
@@ -273,10 +274,12 @@ static void run_shares(const void *context, int64_t first, int64_t end)
 static void run_tasks(struct additive_run *run, int64_t tasks, int threads,
                       void (*task)(const struct additive_run *run, int64_t task, const struct keys *keys))
 {
+    atomic_llong next = 0;
+    const int shares = tasks < threads ? (int)tasks : threads;
     run->tasks = tasks;
     run->task = task;
-    run->shares = tasks < threads ? (int)tasks : threads;
-    attn_run_ranges(run->shares, run->shares, run_shares, run);
+    run->next = &next;
+    attn_run_ranges(shares, shares, run_shares, run);
 }
 
 static int is_wanted(const attn_tensor *t)

@@ -29,8 +29,8 @@
 #include <string.h>
 
 /** SPAN: a short sum loses less than a long one. COLUMNS are halved where there are few tasks; no bit follows from it.
- */
-enum { ROWS = 96, COLUMNS = 256, LEAST_COLUMNS = 64, DEPTH = 256, SPAN = 1024 };
+ * UNIT_ROWS and UNIT_COLUMNS are multiples of what a register tile has. */
+enum { ROWS = 96, COLUMNS = 256, LEAST_COLUMNS = 64, DEPTH = 256, SPAN = 1024, UNIT_ROWS = 6, UNIT_COLUMNS = 64 };
 
 /** What a thread works in. */
 struct scratch {
@@ -46,6 +46,7 @@ struct work {
     int64_t tasks_of_rows, tasks_of_product, tasks;
     int shares;
     struct scratch *scratch;
+    atomic_llong *next; /**< task to be handed out */
 };
 
 static int64_t least_of(int64_t a, int64_t b)
@@ -168,12 +169,13 @@ static void run_task(const struct work *w, const struct nn_gradient_product *p, 
         });
 }
 
-/** Every so manieth task: they are alike. */
+/** Tasks that nobody else has, in scratch memory of a share's own. */
 static void run_shares(const void *context, int64_t first, int64_t end)
 {
     const struct work *w = context;
+    int64_t task;
     for (int64_t share = first; share < end; share++)
-        for (int64_t task = share; task < w->tasks; task += w->shares) {
+        while ((task = atomic_fetch_add_explicit(w->next, 1, memory_order_relaxed)) < w->tasks) {
             struct nn_listed_product listed = {0};
             nn_progress_count(w->products->begun);
             w->products->describe(w->products->context, task / w->tasks_of_product, &listed);
@@ -189,6 +191,13 @@ struct nn_need nn_gradient_product_need(int threads)
 static int64_t parts_of(int64_t n, int64_t size)
 {
     return (n + size - 1) / size;
+}
+
+/** The length of parts of n that are no longer than size, as many as there have to be, and as equal as units allow. */
+static int64_t even_part(int64_t n, int64_t size, int64_t unit)
+{
+    const int64_t part = parts_of(parts_of(n, parts_of(n, size)), unit) * unit;
+    return least_of(part, size);
 }
 
 /** Cuts the products, the first of which is first, for so many threads. No bit follows from it. */
@@ -208,6 +217,8 @@ static void cut(struct work *w, const struct nn_gradient_product *first, int thr
         w->rows *= 2;
         w->depth = in_place ? DEPTH : w->depth / 2;
     }
+    w->rows = even_part(first->rows, w->rows, UNIT_ROWS);
+    w->columns = even_part(first->columns, w->columns, UNIT_COLUMNS);
     w->tasks_of_rows = parts_of(first->rows, w->rows);
     w->tasks_of_product = w->tasks_of_rows * parts_of(first->columns, w->columns);
     w->tasks = count * w->tasks_of_product;
@@ -239,6 +250,8 @@ int64_t nn_gradient_product_tasks(const struct nn_gradient_products *products, i
 void nn_gradient_products(const struct nn_gradient_products *products, int threads, void *scratch, size_t size)
 {
     struct work w = work_of(products, threads, size);
+    atomic_llong next = 0;
+    w.next = &next;
     w.layers = attn_nn_kernels_active();
     w.kernels = attn_kernels_plain(products->isa ? products->isa : attn_environment()->max_isa);
     w.scratch = (struct scratch *)(void *)((char *)scratch + (size_t)(-(uintptr_t)scratch % ATTN_ALIGN));
