@@ -17,8 +17,8 @@
  *     TOLERANCE_FACTOR * (that of the naive computation in this type) + floor
  *
  * the naive one being the worse of two orders of summation (oracle.h). For the
- * root mean square of many errors half of the floor counts; for that of one, which
- * is the largest, all of it. The floor is needed because the
+ * root mean square half of the floor counts; a single error is the largest, and
+ * nothing else. The floor is needed because the
  * naive computation of a small case may be exact by luck. It counts roundings
  * of the formulas, and is not widened to get a test green.
  */
