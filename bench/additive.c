@@ -106,11 +106,9 @@ static int create(struct additive *a, const struct bench_case *c, int threads)
         return -1;
     }
     a->workspace_size = attn_alignment_workspace_size(a->alignment, c->batch, c->tq, c->tk, c->d, &params);
-    a->workspace = bench_alloc_floats((int64_t)(a->workspace_size / sizeof(float) + 1));
-    if (a->workspace == NULL) {
-        fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", a->workspace_size);
+    a->workspace = bench_alloc_workspace(a->workspace_size);
+    if (a->workspace == NULL)
         return -1;
-    }
     return 0;
 }
 

@@ -108,11 +108,8 @@ static int create(struct trained *t, const struct bench_options *options, const 
 static int make_room(struct room *room, size_t size)
 {
     room->size = size;
-    room->memory = bench_alloc_floats((int64_t)(size / sizeof(float) + 1));
-    if (room->memory != NULL)
-        return 0;
-    fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", size);
-    return -1;
+    room->memory = bench_alloc_workspace(size);
+    return room->memory != NULL ? 0 : -1;
 }
 
 static int make_plans(struct trained *t, struct bench_variant *v)

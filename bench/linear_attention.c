@@ -236,11 +236,9 @@ static int make_plan(struct recurrence *r, struct bench_variant *v)
         return bench_variant_error(v);
     attn_linear_attention_plan_describe(r->plan, v->row.plan, sizeof v->row.plan);
     r->workspace_size = v->row.workspace_bytes = attn_linear_attention_plan_workspace_size(r->plan);
-    r->workspace = bench_alloc_floats((int64_t)(r->workspace_size / sizeof(float) + 1));
-    if (r->workspace == NULL) {
-        fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", r->workspace_size);
+    r->workspace = bench_alloc_workspace(r->workspace_size);
+    if (r->workspace == NULL)
         return -1;
-    }
     return bench_check_kernels(&v->row);
 }
 

@@ -174,11 +174,8 @@ static int make_workspace(struct gradients *g, struct bench_variant *v)
                                                       &g->workspace_size) != ATTN_OK)
         return bench_variant_error(v);
     v->row.workspace_bytes = g->workspace_size;
-    g->workspace = bench_alloc_floats((int64_t)(g->workspace_size / sizeof(float) + 1));
-    if (g->workspace != NULL)
-        return 0;
-    fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", g->workspace_size);
-    return -1;
+    g->workspace = bench_alloc_workspace(g->workspace_size);
+    return g->workspace != NULL ? 0 : -1;
 }
 
 int bench_linear_attention_backward_run(struct bench_machine *machine, const struct bench_options *options,

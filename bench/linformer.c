@@ -72,11 +72,9 @@ static int create(struct linformer *l, const struct bench_case *c, const struct 
         fprintf(stderr, "attn-bench: case %s failed: %s\n", c->id, attn_last_error());
         return -1;
     }
-    l->workspace = bench_alloc_floats((int64_t)(l->workspace_size / sizeof(float) + 1));
-    if (l->workspace == NULL) {
-        fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", l->workspace_size);
+    l->workspace = bench_alloc_workspace(l->workspace_size);
+    if (l->workspace == NULL)
         return -1;
-    }
     return 0;
 }
 

@@ -149,11 +149,9 @@ int bench_memory_child(const struct bench_options *options)
     attn_plan *plan;
     attn_status status = attn_plan_create(&plan, &q, &k, &v, &out, &params);
     const size_t size = status == ATTN_OK ? attn_plan_workspace_size(plan) : 0;
-    void *workspace = bench_alloc_floats((int64_t)(size / sizeof(float) + 1));
-    if (workspace == NULL) {
-        fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", size);
+    void *workspace = bench_alloc_workspace(size);
+    if (workspace == NULL)
         return BENCH_FAILURE;
-    }
     const double cpu = bench_cpu_now(), real = bench_now();
     if (status == ATTN_OK)
         status = attn_plan_run(plan, &q, &k, &v, &out, &params, workspace, size);

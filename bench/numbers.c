@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random numbers: splitmix64, a counter passed through a mixing function, with
+ * Aligned memory, and random numbers: splitmix64, a counter passed through a mixing function, with
  * the transform of Box and Muller on top.
  */
 #include "numbers.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -25,6 +26,14 @@ float *bench_alloc_floats(int64_t n)
     /* aligned_alloc wants a multiple of the alignment, and a length of 0 is no request. */
     const size_t bytes = ((size_t)(n > 0 ? n : 1) * sizeof(float) + 63u) / 64u * 64u;
     return aligned_alloc(64, bytes);
+}
+
+void *bench_alloc_workspace(size_t bytes)
+{
+    void *memory = bench_alloc_floats((int64_t)(bytes / sizeof(float) + 1));
+    if (memory == NULL)
+        fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", bytes);
+    return memory;
 }
 
 void *bench_alloc_large(size_t bytes)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random numbers of a seed. Seeds are fixed: a figure must not depend on the
+ * Memory, and random numbers of a seed. Seeds are fixed: a figure must not depend on the
  * day's numbers.
  */
 #ifndef BENCH_NUMBERS_H
@@ -11,6 +11,9 @@
 
 /** n floats aligned to 64 bytes, or NULL. Freed by free(). */
 float *bench_alloc_floats(int64_t n);
+
+/** A call's workspace of so many bytes, in the same way; NULL after a sentence on the error stream. */
+void *bench_alloc_workspace(size_t bytes);
 
 /** n normal numbers of mean 0 that depend on the seed only, as bench_alloc_floats() has them, or NULL. */
 float *bench_normal(int64_t n, uint64_t seed, double deviation);

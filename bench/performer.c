@@ -88,11 +88,9 @@ static int make_plan(struct performer *p, struct bench_variant *v)
         return bench_variant_error(v);
     attn_linear_attention_plan_describe(p->plan, v->row.plan, sizeof v->row.plan);
     p->workspace_size = v->row.workspace_bytes = attn_linear_attention_plan_workspace_size(p->plan);
-    p->workspace = bench_alloc_floats((int64_t)(p->workspace_size / sizeof(float) + 1));
-    if (p->workspace == NULL) {
-        fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", p->workspace_size);
+    p->workspace = bench_alloc_workspace(p->workspace_size);
+    if (p->workspace == NULL)
         return -1;
-    }
     return bench_check_kernels(&v->row);
 }
 

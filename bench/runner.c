@@ -124,11 +124,9 @@ static int prepare_library(struct bench_variant *v, struct planned *l, struct be
     if (bench_check_kernels(&v->row) != 0)
         return -1;
     l->workspace_size = v->row.workspace_bytes = attn_plan_workspace_size(l->plan);
-    l->workspace = bench_alloc_floats((int64_t)(l->workspace_size / sizeof(float) + 1));
-    if (l->workspace == NULL) {
-        fprintf(stderr, "attn-bench: there is not enough memory for a workspace of %zu bytes\n", l->workspace_size);
+    l->workspace = bench_alloc_workspace(l->workspace_size);
+    if (l->workspace == NULL)
         return -1;
-    }
     return check_library(v);
 }
 
