@@ -64,7 +64,8 @@ def drawn(seed):
     q = numbers(batch, heads * groups, tokens, dk, dtype=dtype)
     k, v = numbers(batch, heads, keys, dk, dtype=dtype), numbers(batch, heads, keys, dv, dtype=dtype)
     options, cut = {}, {}
-    form = pick("plain", "causal", "causal", "window", "lengths", "segments", "tables", "rope", "mask", "ragged")
+    form = pick("plain", "causal", "causal", "window", "lengths", "segments", "tables", "rope", "mask", "ragged", "dropout", "pattern",
+                "global", "terms")
     if form == "causal":
         options["causal"] = pick("top-left", "bottom-right")
     elif form == "window":
@@ -84,6 +85,16 @@ def drawn(seed):
         cut["mask"] = torch.rand(batch, 1, tokens, keys, generator=generator) < 0.5
     elif form == "ragged" and batch == 1 and same:
         options.update(cu_seqlens=torch.tensor([0, tokens // 3, tokens // 2, tokens]), causal=True)
+    elif form == "dropout":
+        options.update(dropout=libattn.Dropout(0.3, seed, 5), causal=pick(None, "bottom-right"))
+    elif form == "pattern" and tokens and keys:
+        options["block_mask"] = libattn.patterns.bigbird(tokens, keys, size=16, window=1, global_blocks=1, random=1, seed=seed,
+                                                         heads=pick(1, heads * groups))
+    elif form == "global" and keys > 20:
+        options["window"] = libattn.Window(number(0, 30), number(0, 5), number(0, 9), [3, number(4, 20)])
+    elif form == "terms":
+        options["disentangled"] = libattn.Disentangled(7, numbers(pick(1, heads * groups), 14, dk),
+                                                       pick(None, numbers(heads * groups, 14, dk)))
     placement = pick("contiguous", "zigzag", "striped")
     head_ranks = pick(0, 1)
     stripe = 7 if placement == "striped" else 0
@@ -91,9 +102,13 @@ def drawn(seed):
 
 
 def leaves(options):
-    bias = options.get("relative_bias")
-    return {name: options[name] for name in ("sinks", "head_scale", "alibi") if name in options} | (
-        {} if bias is None else {"relative_bias": bias.table})
+    given = {name: options[name] for name in ("sinks", "head_scale", "alibi") if name in options}
+    if "relative_bias" in options:
+        given["relative_bias"] = options["relative_bias"].table
+    if "disentangled" in options:
+        terms = options["disentangled"]
+        given |= {name: x for name, x in (("rel_k", terms.rel_k), ("rel_q", terms.rel_q)) if x is not None}
+    return given
 
 
 def gradients(tensors, options, out, lse, weights):
@@ -195,7 +210,9 @@ def in_error(rank, ranks):
         "q is torch.float64": lambda: error_of(x.double() if only else x, x, x),
         "mask requires a gradient": lambda: error_of(y, y, y, mask=mask if only else mask.detach()),
         "layout is 'thbd'": lambda: error_of(x, x, x, layout="thbd" if only else "bhtd"),
-        "dropout": lambda: error_of(x, x, x, dropout=libattn.Dropout(0.5, 1, 0)),
+        "params of this rank are": lambda: error_of(x, x, x, dropout=libattn.Dropout(0.5, 1, rank)),
+        "dropout is 1.5": lambda: error_of(x, x, x, dropout=1.5 if only else 0.5),
+        "block_table": lambda: error_of(x, x, x, block_table=torch.zeros(1, 1, dtype=torch.int32)),
         "score_function is a function": lambda: error_of(x, x, x, score_function=print),
     }
     for sentence, call in expected.items():
@@ -207,6 +224,12 @@ def in_error(rank, ranks):
     out = attention(y, y, y)
     out.sum().backward()  # and all can go on
     assert torch.isfinite(y.grad).all()
+    # What a probability drops follows from what all ranks draw, whatever state their generators are in.
+    torch.manual_seed(rank)
+    kept = [attention(x, x, torch.ones(1, 4, 10, 1), dropout=0.5) for _ in range(2)]
+    assert not torch.equal(*kept)
+    torch.manual_seed(rank)
+    assert torch.equal(attention(x, x, torch.ones(1, 4, 10, 1), dropout=0.5), kept[0])
 
 
 def test_groups_and_errors(tmp_path):

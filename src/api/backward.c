@@ -211,17 +211,26 @@ static attn_status check_sizes(const struct attn_backward *b)
                      "q and k have shapes for which %g bytes of memory are kept; expected less than 2^62", bytes);
 }
 
-/** Checks a request and fills b, or returns the status of the first thing that is wrong. */
-static attn_status check(struct attn_backward *b, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                         const attn_tensor *out, const attn_params *params, const attn_gradients *gradients,
-                         enum check_depth depth)
+/** Checks a request, of a rectangle or of a whole, and fills b, or returns the status of the first thing that is wrong.
+ */
+static attn_status check_rectangle(struct attn_backward *b, const struct attn_rectangle *rectangle,
+                                   const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                   const attn_tensor *out, const attn_params *params, const attn_gradients *gradients,
+                                   enum check_depth depth)
 {
     memset(b, 0, sizeof *b);
-    CHECK(attn_check(&b->forward, q, k, v, out, params, depth));
+    CHECK(attn_check_rectangle(&b->forward, rectangle, q, k, v, out, params, depth));
     CHECK(check_supported(&b->forward));
     CHECK(check_requests(&b->forward.params));
     CHECK(check_gradients(b, gradients, depth));
     return check_sizes(b);
+}
+
+static attn_status check(struct attn_backward *b, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                         const attn_tensor *out, const attn_params *params, const attn_gradients *gradients,
+                         enum check_depth depth)
+{
+    return check_rectangle(b, NULL, q, k, v, out, params, gradients, depth);
 }
 
 attn_status attn_backward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
@@ -312,11 +321,12 @@ attn_status attn_backward_in(const attn_tensor *q, const attn_tensor *k, const a
     return ATTN_OK;
 }
 
-attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
-                          const attn_params *params, const attn_gradients *gradients)
+attn_status attn_backward_rectangle(const struct attn_rectangle *rectangle, const attn_tensor *q, const attn_tensor *k,
+                                    const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                    const attn_gradients *gradients)
 {
     struct attn_backward b;
-    CHECK(check(&b, q, k, v, out, params, gradients, CHECK_ALL));
+    CHECK(check_rectangle(&b, rectangle, q, k, v, out, params, gradients, CHECK_ALL));
     cut(&b);
     const size_t size = attn_run_size(&b.geometry, b.geometry.threads);
     void *workspace = malloc(size);
@@ -325,6 +335,12 @@ attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn
     attn_execute(attn_backward_begin(workspace, &b));
     free(workspace);
     return ATTN_OK;
+}
+
+attn_status attn_backward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                          const attn_params *params, const attn_gradients *gradients)
+{
+    return attn_backward_rectangle(NULL, q, k, v, out, params, gradients);
 }
 
 /* ------------------------------------------------------------------- plans -- */

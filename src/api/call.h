@@ -35,6 +35,13 @@ size_t attn_call_least_size(const struct attn_call *call);
  */
 attn_status attn_call_run(const struct attn_call *call, void *workspace, size_t size);
 
+/** attn_forward() and attn_backward() of a rectangle of a larger problem (driver/driver.h). */
+attn_status attn_forward_rectangle(const struct attn_rectangle *rectangle, const attn_tensor *q, const attn_tensor *k,
+                                   const attn_tensor *v, const attn_tensor *out, const attn_params *params);
+attn_status attn_backward_rectangle(const struct attn_rectangle *rectangle, const attn_tensor *q, const attn_tensor *k,
+                                    const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                                    const attn_gradients *gradients);
+
 /** All checks of attn_backward(), without the run. */
 attn_status attn_backward_check(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                 const attn_tensor *out, const attn_params *params, const attn_gradients *gradients);

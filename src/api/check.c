@@ -211,8 +211,9 @@ static int heads_may_be_together(const attn_params *params)
     return asks_for_nothing(&rest);
 }
 
-attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                       const attn_tensor *out, const attn_params *params, enum check_depth depth)
+attn_status attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                 const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                 const attn_tensor *out, const attn_params *params, enum check_depth depth)
 {
     static const char *const names[] = {"q", "k", "v", "out"};
     const attn_tensor *const tensors[] = {q, k, v, out};
@@ -220,6 +221,7 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
         if (!tensors[i])
             return attn_fail(ATTN_INVALID_ARGUMENT, "%s is NULL; expected a tensor", names[i]);
     memset(problem, 0, sizeof *problem);
+    problem->rectangle = rectangle;
     problem->q = *q, problem->k = *k, problem->v = *v, problem->out = *out;
     CHECK(check_operands(problem, depth));
     CHECK(attn_take_params(&problem->params, params));
@@ -238,4 +240,10 @@ attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const
     }
     CHECK(attn_check_quantised(problem, depth));
     return attn_check_outputs(problem, depth);
+}
+
+attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                       const attn_tensor *out, const attn_params *params, enum check_depth depth)
+{
+    return attn_check_rectangle(problem, NULL, q, k, v, out, params, depth);
 }

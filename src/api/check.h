@@ -20,7 +20,13 @@ enum check_depth {
     CHECK_BUT_SCALES = CHECK_ARRAYS | CHECK_TENSORS | CHECK_ON_THREADS /**< those are looked at later */
 };
 
-/** Checks a request and fills problem, or returns the status of the first thing that is wrong. */
+/**
+ * Checks a request and fills problem, or returns the status of the first thing that is wrong. rectangle: NULL, or where
+ * it lies in a larger problem, whose block pattern and global tokens the caller has checked.
+ */
+attn_status attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                 const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                 const attn_tensor *out, const attn_params *params, enum check_depth depth);
 attn_status attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
 

@@ -43,6 +43,8 @@ static attn_status check_window(const struct attn_problem *problem, enum check_d
         if (lengths[i].value < 0)
             return attn_fail(ATTN_INVALID_ARGUMENT, "params.window->%s is %" PRId64 "; expected 0 or more",
                              lengths[i].name, lengths[i].value);
+    if (problem->rectangle) /* the caller has checked those of the whole */
+        return ATTN_OK;
     if (window->num_global < 0 || window->num_global > tk)
         return attn_fail(ATTN_INVALID_ARGUMENT,
                          "params.window->num_global is %" PRId64 "; expected 0 to %" PRId64 ", the tokens of k",
@@ -218,7 +220,7 @@ attn_status attn_check_masks(struct attn_problem *problem, enum check_depth dept
     const attn_params *p = &problem->params;
     if (p->window)
         CHECK(check_window(problem, depth));
-    if (p->block_mask)
+    if (p->block_mask && !problem->rectangle) /* the caller has checked that of the whole */
         CHECK(check_block_mask(problem, depth));
     if (p->segments)
         CHECK(check_segments(problem));

@@ -83,15 +83,23 @@ static attn_status check_rest(struct attn_call *call, enum check_depth depth, en
     return done == depth || call->held_size > 0 ? ATTN_OK : attn_check_quantised(&call->problem, depth);
 }
 
-attn_status attn_call_make(struct attn_call *call, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
-                           const attn_tensor *out, const attn_params *params, enum check_depth depth)
+/** attn_call_make() of a rectangle, or of a whole problem. */
+static attn_status make(struct attn_call *call, const struct attn_rectangle *rectangle, const attn_tensor *q,
+                        const attn_tensor *k, const attn_tensor *v, const attn_tensor *out, const attn_params *params,
+                        enum check_depth depth)
 {
     const enum check_depth first = before_cut(k, v, depth);
-    CHECK(attn_check(&call->problem, q, k, v, out, params, first));
+    CHECK(attn_check_rectangle(&call->problem, rectangle, q, k, v, out, params, first));
     const attn_params *p = &call->problem.params;
     cut(call, attn_threads_now(p->executor, p->num_threads));
     call->geometry.threads = call->geometry.parallel;
     return check_rest(call, depth, first);
+}
+
+attn_status attn_call_make(struct attn_call *call, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                           const attn_tensor *out, const attn_params *params, enum check_depth depth)
+{
+    return make(call, NULL, q, k, v, out, params, depth);
 }
 
 size_t attn_call_size(const struct attn_call *call)
@@ -201,11 +209,11 @@ static __attribute__((noinline)) attn_status run_on_stack(const struct attn_call
     return attn_call_run(call, workspace, sizeof workspace);
 }
 
-attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
-                         const attn_params *params)
+attn_status attn_forward_rectangle(const struct attn_rectangle *rectangle, const attn_tensor *q, const attn_tensor *k,
+                                   const attn_tensor *v, const attn_tensor *out, const attn_params *params)
 {
     struct attn_call call;
-    CHECK(attn_call_make(&call, q, k, v, out, params, CHECK_ALL));
+    CHECK(make(&call, rectangle, q, k, v, out, params, CHECK_ALL));
     const size_t size = attn_call_size(&call);
     if (size <= SMALL_WORKSPACE)
         return run_on_stack(&call);
@@ -215,6 +223,12 @@ attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_
     const attn_status status = attn_call_run(&call, workspace, size);
     free(workspace);
     return status;
+}
+
+attn_status attn_forward(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v, const attn_tensor *out,
+                         const attn_params *params)
+{
+    return attn_forward_rectangle(NULL, q, k, v, out, params);
 }
 
 /* ------------------------------------------------------------------- plans -- */

@@ -16,21 +16,40 @@
 
 #include <stdatomic.h>
 
+/** Where a sequence of a rectangle lies in one of the larger problem. */
+struct attn_origin {
+    int64_t sequence;   /**< index there */
+    int64_t query, key; /**< tokens of that sequence before the first query, and before the first key, of here */
+    int64_t live;       /**< of these keys, the live ones */
+};
+
+/**
+ * A problem that has some queries and some keys of each sequence of a larger one, and heads from first_head on. What
+ * options say of indices they say of those there: first tokens, global tokens, block patterns, what dropout draws by
+ * and what callbacks are told. With a block pattern the queries of a sequence begin where a row of its blocks does, or
+ * are all of one.
+ */
+struct attn_rectangle {
+    int64_t first_head;
+    const struct attn_origin *origins; /**< [num_sequences] */
+};
+
 /** A request whose arguments have all been checked; params is the caller's, completed. */
 struct attn_problem {
     attn_tensor q, k, v, out;   /**< k and v as sequences have them, also where they are in pages,
                                    data and strides of which mean nothing here: */
     attn_tensor k_pool, v_pool; /**< with a block table, what the caller gave */
     attn_params params;
-    int isa;               /**< the set that params.isa named (dispatch.h); 0: none */
-    float scale;           /**< the final factor of q·k */
-    int plain;             /**< params ask for causality and the log-sum-exp at most; 0 may
-                              be said of such, too */
-    size_t reserved;       /**< bytes of a thread's scratch that are wanted for something else */
-    int64_t block_rows;    /**< rows of a block of queries at most, whole vectors; 0: any number */
-    int may_be_together;   /**< params ask for nothing that wants a head by itself; 0 may be
-                       said of such, too */
-    int64_t num_sequences; /**< the batch, or the sequences of a ragged one */
+    const struct attn_rectangle *rectangle; /**< NULL: the problem is whole */
+    int isa;                                /**< the set that params.isa named (dispatch.h); 0: none */
+    float scale;                            /**< the final factor of q·k */
+    int plain;                              /**< params ask for causality and the log-sum-exp at most; 0 may
+                                               be said of such, too */
+    size_t reserved;                        /**< bytes of a thread's scratch that are wanted for something else */
+    int64_t block_rows;                     /**< rows of a block of queries at most, whole vectors; 0: any number */
+    int may_be_together;                    /**< params ask for nothing that wants a head by itself; 0 may be
+                                        said of such, too */
+    int64_t num_sequences;                  /**< the batch, or the sequences of a ragged one */
     attn_tensor mask, lse, weights, key_sums, scores; /**< copies; data NULL when absent */
     attn_tensor rope_q, rope_k, rel_k, rel_q;         /**< the same, of rope and disentangled */
     attn_tensor k_scale, v_scale;                     /**< the same, of a quantised k and v */

@@ -117,11 +117,25 @@ int64_t attn_keys_of_first_query(const struct attn_problem *problem, int64_t s)
     return seen < 0 ? 0 : seen < live ? seen : live;
 }
 
+/** Where a sequence lies in the larger problem, if this is a rectangle of one. */
+static struct attn_origin origin_of(const struct attn_problem *problem, int64_t s)
+{
+    return problem->rectangle && s < problem->num_sequences ? problem->rectangle->origins[s]
+                                                            : (struct attn_origin){.sequence = s};
+}
+
+/** The number of a head in the larger problem. */
+static int64_t head_of(const struct attn_problem *problem, int64_t h)
+{
+    return problem->rectangle ? problem->rectangle->first_head + h : h;
+}
+
 static struct attn_view view_of(const struct attn_run *run, const struct attn_sequence *sequence, int64_t s, int64_t h,
                                 int64_t heads, int64_t first)
 {
     const struct attn_problem *problem = run->problem;
     const attn_params *params = &problem->params;
+    const struct attn_origin origin = origin_of(problem, s);
     const int64_t key = sequence->begin;
     const int64_t query_token = sequence->q_first + first, key_token = sequence->k_first + key;
     struct attn_view view = {.heads = heads, .diagonal = ATTN_FAR, .window_first = -ATTN_FAR, .window_last = ATTN_FAR};
@@ -138,17 +152,17 @@ static struct attn_view view_of(const struct attn_run *run, const struct attn_se
             view.window_first = within(ATTN_FAR, position - params->window->left);
         if (params->window->right != ATTN_UNLIMITED)
             view.window_last = within(ATTN_FAR, position + params->window->right);
-        view.first_tokens = within(ATTN_FAR, params->window->first_tokens);
+        view.first_tokens = within(ATTN_FAR, (__int128)params->window->first_tokens - origin.live);
         view.global = params->window->global;
         view.num_global = params->window->num_global;
-        view.global_shift = key;
+        view.global_shift = key + origin.key;
     }
     if (params->block_mask) {
         const attn_block_mask *pattern = params->block_mask;
         view.pattern_size = pattern->size;
-        view.pattern_row = first;
-        view.pattern_shift = key;
-        view.pattern_offsets = pattern->offsets + (pattern->heads > 1 ? h * pattern->rows : 0);
+        view.pattern_row = first + origin.query;
+        view.pattern_shift = key + origin.key;
+        view.pattern_offsets = pattern->offsets + (pattern->heads > 1 ? head_of(problem, h) * pattern->rows : 0);
         view.pattern_columns = pattern->columns;
     }
     if (params->segments) {
@@ -363,6 +377,7 @@ int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t
     const int64_t b = sequence.batch, h = rows.h, first = rows.first;
     const int64_t row = sequence.q_first + first, key = sequence.k_first + sequence.begin;
     const int64_t group = h / (problem->q.shape[1] / problem->k.shape[1]);
+    const struct attn_origin origin = origin_of(problem, s);
     const struct attn_grid mask = grid_of(&problem->mask, b, h, row, key), none = {NULL, 0, 0, ATTN_F32};
     const int boolean = problem->mask.dtype == ATTN_BOOL;
     *work = (struct attn_work){
@@ -377,7 +392,10 @@ int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t
         .bias = boolean ? none : mask,
         .kernels = &geometry->kernels,
         .free_sums = attn_frees_sums(problem, &geometry->kernels, sequence.queries),
-        .drop = {.batch = s, .head = h, .query_index = first, .first = sequence.begin},
+        .drop = {.batch = origin.sequence,
+                 .head = head_of(problem, h),
+                 .query_index = first + origin.query,
+                 .first = sequence.begin + origin.key},
         .group = geometry->group,
         .looks = run->looks,
         .gathers = geometry->gathers && rows.heads == 1,

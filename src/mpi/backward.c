@@ -9,6 +9,7 @@
  */
 #include "mpi/plan.h"
 
+#include "api/call.h"
 #include "api/error.h"
 
 #include <stdlib.h>
@@ -48,35 +49,12 @@ static void add_block(struct attn_mpi_plan *plan, void *to, void *from, int64_t 
     add(&v, &dv);
 }
 
-/** Where the gradients of options lie in an array of all that are wanted, from a head on. */
-static void point_options(const struct mpi_run *run, const attn_gradients *wanted, float *at, int64_t head,
-                          attn_gradients *g)
+/** Some queries against a range of keys; the block of gradients gets these keys' besides what it has. */
+static attn_status cross_some(struct mpi_run *run, const struct backward *b, const struct mpi_pair *pair,
+                              attn_mpi_range queries, int64_t row)
 {
-    const int64_t heads = run->plan->q.shape[1];
-    if (wanted->head_scale)
-        g->head_scale = at + head, at += heads;
-    if (wanted->sinks)
-        g->sinks = at + head, at += heads;
-    if (wanted->alibi_slopes)
-        g->alibi_slopes = at + head, at += heads;
-    if (wanted->relative_bias)
-        g->relative_bias = at + head * run->params.relative_bias->buckets;
-}
-
-/** Adds what a rectangle gives to the gradients of options. */
-static void add_options(struct mpi_run *run)
-{
-    for (int64_t n = 0; n < run->num_options; n++)
-        run->options[n] += (double)run->part_options[n];
-}
-
-/** A range of queries against a range of keys; the block of gradients gets these keys' besides what it has. */
-static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pair *pair)
-{
-    const struct backward *b = context;
     struct attn_mpi_plan *plan = run->plan;
-    const attn_mpi_range queries = pair->queries, keys = pair->keys;
-    const int64_t row = pair->row;
+    const attn_mpi_range keys = pair->keys;
     struct mpi_rectangle rectangle;
     mpi_make_rectangle(&run->rectangles, &rectangle, &run->own, queries, row, keys);
     const attn_tensor q = mpi_tokens(&run->q, row, queries.count), out = mpi_tokens(&run->out, row, queries.count);
@@ -92,21 +70,30 @@ static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pa
     g.q = &part_q;
     g.k = &part_k;
     g.v = &part_v;
-    if (run->num_options) {
-        memset(run->part_options, 0, (size_t)run->num_options * sizeof *run->part_options);
-        point_options(run, b->wanted, run->part_options, plan->group.rank * q.shape[1], &g);
-        g.sinks = NULL;
-    }
+    g.callback = b->wanted->callback;
+    g.callback_user = b->wanted->callback_user;
+    mpi_options_ask(&run->options, run->rectangles.first_head, q.shape[1], &g);
+    g.sinks = NULL;
     rectangle.params.lse = &lse;
-    CHECK(attn_backward(&q, &pair->k, &pair->v, &out, &rectangle.params, &g));
+    CHECK(attn_backward_rectangle(&rectangle.place, &q, &pair->k, &pair->v, &out, &rectangle.params, &g));
     const attn_tensor d_q = mpi_tokens(&b->d_q, row, queries.count);
     add(&d_q, &part_q);
     const attn_tensor d_k = mpi_tokens(&b->d_k, pair->key, keys.count),
                       d_v = mpi_tokens(&b->d_v, pair->key, keys.count);
     add(&d_k, &part_k);
     add(&d_v, &part_v);
-    add_options(run);
+    mpi_options_add(&run->options);
     return mpi_lane_progress(&plan->lane);
+}
+
+static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pair *pair)
+{
+    attn_mpi_range some;
+    for (int64_t done = 0; done < pair->queries.count; done += some.count) {
+        some = mpi_next_queries(run, pair->queries, done, pair->queries.count);
+        CHECK(cross_some(run, context, pair, some, pair->row + done));
+    }
+    return ATTN_OK;
 }
 
 /**
@@ -116,7 +103,6 @@ static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pa
  */
 static attn_status cross_sinks(struct mpi_run *run, const struct backward *b, attn_mpi_range queries, int64_t row)
 {
-    const struct attn_mpi_plan *plan = run->plan;
     const int64_t *shape = run->q.shape, keys = run->whole.problem.k.shape[2];
     struct mpi_rectangle rectangle;
     mpi_make_rectangle(&run->rectangles, &rectangle, &run->own, queries, row, (attn_mpi_range){0, keys});
@@ -129,17 +115,20 @@ static attn_status cross_sinks(struct mpi_run *run, const struct backward *b, at
     v.shape[1] = k.shape[1], v.shape[2] = keys;
     v.stride[0] = v.stride[1] = v.stride[2] = 0;
     attn_gradients g = attn_gradients_default();
-    memset(run->part_options, 0, (size_t)run->num_options * sizeof *run->part_options);
-    point_options(run, b->wanted, run->part_options, plan->group.rank * shape[1], &g);
+    mpi_options_ask(&run->options, run->rectangles.first_head, shape[1], &g);
     g.head_scale = g.alibi_slopes = g.relative_bias = NULL;
+    g.rel_k = g.rel_q = NULL;
     g.out = &d_out;
     g.lse = b->wanted->lse ? &d_lse : NULL;
     rectangle.params.scale = 1.0f;
     rectangle.params.disentangled = NULL;
+    rectangle.params.dropout = NULL;
+    rectangle.params.callback = NULL;
+    rectangle.params.callback_user = NULL;
     rectangle.params.lse = &lse;
     rectangle.params.sinks = run->own.sinks;
-    CHECK(attn_backward(&q, &k, &v, &out, &rectangle.params, &g));
-    add_options(run);
+    CHECK(attn_backward_rectangle(&rectangle.place, &q, &k, &v, &out, &rectangle.params, &g));
+    mpi_options_add(&run->options);
     return ATTN_OK;
 }
 
@@ -149,8 +138,12 @@ static attn_status sum_sinks(struct mpi_run *run, const struct backward *b)
     const struct mpi_share *queries = mpi_my_queries(run->plan);
     int64_t row = 0;
     for (int64_t n = 0; b->wanted->sinks && n < queries->num; n++) {
-        CHECK(cross_sinks(run, b, queries->ranges[n], row));
-        row += queries->ranges[n].count;
+        const attn_mpi_range range = queries->ranges[n];
+        attn_mpi_range some;
+        for (int64_t done = 0; done < range.count; done += some.count, row += some.count) {
+            some = mpi_next_queries(run, range, done, range.count);
+            CHECK(cross_sinks(run, b, some, row));
+        }
     }
     return ATTN_OK;
 }
@@ -225,24 +218,6 @@ static attn_status compute(struct backward *b)
             CHECK(mpi_wait(team, 1, b->last[n], "the acceptance of gradients"));
     if (!run->failed)
         run->failed = sum_sinks(run, b);
-    return ATTN_OK;
-}
-
-/** Sums the gradients of options over the ranks, in their order. */
-static attn_status sum_options(struct mpi_run *run)
-{
-    struct mpi_team *team = &run->plan->team;
-    const int64_t num = run->num_options;
-    if (!num)
-        return ATTN_OK;
-    double *all = run->options + num;
-    CHECK(mpi_gather(team, run->options, (size_t)num * sizeof *all, all, "gradients of options"));
-    for (int64_t n = 0; n < num; n++) {
-        double sum = 0;
-        for (int rank = 0; rank < team->ranks; rank++)
-            sum += all[rank * num + n];
-        run->part_options[n] = (float)sum;
-    }
     return ATTN_OK;
 }
 
@@ -358,19 +333,7 @@ static attn_status deliver(struct backward *b)
         CHECK(turn_back(run, &d_k, rope ? rope->k : NULL, b->wanted->k));
     if (b->wanted->v)
         CHECK(turn_back(run, &d_v, NULL, b->wanted->v));
-    attn_gradients sums = attn_gradients_default();
-    point_options(run, b->wanted, run->part_options, 0, &sums);
-    const int64_t heads = run->plan->q.shape[1];
-    for (int64_t h = 0; h < heads; h++) {
-        if (sums.head_scale)
-            b->wanted->head_scale[h] = sums.head_scale[h];
-        if (sums.sinks)
-            b->wanted->sinks[h] = sums.sinks[h];
-        if (sums.alibi_slopes)
-            b->wanted->alibi_slopes[h] = sums.alibi_slopes[h];
-    }
-    for (int64_t n = 0; sums.relative_bias && n < heads * run->params.relative_bias->buckets; n++)
-        b->wanted->relative_bias[n] = sums.relative_bias[n];
+    mpi_options_deliver(&run->options);
     return ATTN_OK;
 }
 
@@ -395,7 +358,7 @@ attn_status attn_mpi_backward(attn_mpi_plan *plan, const attn_tensor *q, const a
         if (!status)
             status = return_tokens(&b);
         if (!status)
-            status = sum_options(&run);
+            status = mpi_options_sum(&run.options, &plan->team);
         if (!status && !run.failed)
             run.failed = deliver(&b);
     }

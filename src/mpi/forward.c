@@ -5,6 +5,7 @@
  */
 #include "mpi/plan.h"
 
+#include "api/call.h"
 #include "api/error.h"
 #include "mpi/join.h"
 
@@ -22,7 +23,7 @@ static attn_status join(struct mpi_run *run, const struct mpi_sums *sums, attn_m
     rectangle.params.lse = &part_lse;
     if (first)
         rectangle.params.sinks = run->own.sinks; /* a sink counts once */
-    CHECK(attn_forward(&q, k, v, first ? &some.out : &part, &rectangle.params));
+    CHECK(attn_forward_rectangle(&rectangle.place, &q, k, v, first ? &some.out : &part, &rectangle.params));
     if (first)
         mpi_begin_sums(&some, &part_lse);
     else
@@ -33,10 +34,9 @@ static attn_status join(struct mpi_run *run, const struct mpi_sums *sums, attn_m
 /** A range of queries against a range of keys, so many queries at a time that messages go on meanwhile. */
 static attn_status cross(struct mpi_run *run, void *context, const struct mpi_pair *pair)
 {
-    const int64_t rows = run->plan->rows;
-    for (int64_t done = 0; done < pair->queries.count; done += rows) {
-        const int64_t left = pair->queries.count - done;
-        const attn_mpi_range some = {pair->queries.first + done, left < rows ? left : rows};
+    attn_mpi_range some;
+    for (int64_t done = 0; done < pair->queries.count; done += some.count) {
+        some = mpi_next_queries(run, pair->queries, done, run->plan->rows);
         CHECK(join(run, context, some, pair->row + done, pair->keys, &pair->k, &pair->v, !run->begun[pair->number]));
         CHECK(mpi_lane_progress(&run->plan->lane));
     }

@@ -47,8 +47,9 @@ attn_status mpi_choose_groups(const struct mpi_whole *whole, int ranks, attn_mpi
     if (asked)
         return ATTN_OK;
     config->head_ranks = 1;
-    /* Of what windows and documents hide little travels at all. */
-    for (int group = 2; group <= ranks && !p->mask && !p->window && !p->segments && !p->ragged; group++)
+    /* Of what windows, patterns and documents hide little travels at all. */
+    const int hides = p->window || p->block_mask || p->segments || p->ragged;
+    for (int group = 2; group <= ranks && !p->mask && !hides; group++)
         if (is_possible(whole, ranks, group) &&
             mpi_waited_for(whole, ranks, group) < mpi_waited_for(whole, ranks, config->head_ranks))
             config->head_ranks = group;

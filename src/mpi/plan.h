@@ -7,6 +7,7 @@
 
 #include "mpi/agree.h"
 #include "mpi/groups.h"
+#include "mpi/options.h"
 #include "mpi/rectangle.h"
 #include "mpi/whole.h"
 #include "mpi/wire.h"
@@ -97,9 +98,7 @@ struct mpi_run {
     unsigned char *begun;     /**< [ranges of this rank's queries] whether one has been computed with */
     int *steps;               /**< [ranks] */
     attn_gradients gradients; /**< of a backward run, taken */
-    int64_t num_options;      /**< gradients of options that are wanted, all together */
-    double *options;          /**< [1 + ranks][num_options] sums over this rank's queries; then those of each rank */
-    float *part_options;      /**< [num_options] of one rectangle */
+    struct mpi_options options;
 };
 
 /** Collective: checks a run, and makes its tensors ready; mpi_run_end() in either case. */
@@ -136,6 +135,9 @@ struct mpi_pair {
     attn_tensor k, v;             /**< these keys */
 };
 typedef attn_status mpi_cross(struct mpi_run *run, void *context, const struct mpi_pair *pair);
+
+/** Of a range of queries those from number done on that one call takes, most at most. */
+attn_mpi_range mpi_next_queries(const struct mpi_run *run, attn_mpi_range queries, int64_t done, int64_t most);
 
 /** All pairs of a step's block that may see one another. */
 attn_status mpi_cross_block(struct mpi_run *run, int step, const attn_tensor *k, const attn_tensor *v, mpi_cross *cross,

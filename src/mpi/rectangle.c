@@ -67,14 +67,16 @@ static struct mpi_labels **labels_of(const struct mpi_share *shares, int ranks, 
     return all;
 }
 
-attn_status mpi_rectangles_make(struct mpi_rectangles *r, const struct attn_problem *problem, int ranks,
-                                const struct mpi_share *queries, const struct mpi_share *keys)
+attn_status mpi_rectangles_make(struct mpi_rectangles *r, const struct attn_problem *problem, int64_t first_head,
+                                int ranks, const struct mpi_share *queries, const struct mpi_share *keys)
 {
     const size_t sequences = (size_t)problem->num_sequences + 1;
     const attn_segments *segments = problem->params.segments;
-    *r = (struct mpi_rectangles){.problem = problem, .ranks = ranks, .queries = queries, .keys = keys};
+    *r = (struct mpi_rectangles){
+        .problem = problem, .ranks = ranks, .first_head = first_head, .queries = queries, .keys = keys};
     r->query_offset = malloc(6 * sequences * sizeof *r->query_offset);
-    if (!r->query_offset)
+    r->origins = malloc(sequences * sizeof *r->origins);
+    if (!r->query_offset || !r->origins)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for the offsets of %zu sequences", sequences - 1);
     r->kv_len = r->query_offset + sequences;
     r->kv_start = r->kv_len + sequences;
@@ -112,7 +114,45 @@ void mpi_rectangles_free(struct mpi_rectangles *r)
     free(r->q_labels);
     free(r->k_labels);
     free(r->query_offset);
+    free(r->origins);
     free(r->labels);
+}
+
+/** Whether a window shows keys first to end - 1 of a sequence, or some, to queries at some of these positions. */
+static int window_shows(const attn_window *window, int64_t begin, int64_t first, int64_t end, __int128 first_position,
+                        __int128 last_position)
+{
+    if (first - begin < window->first_tokens)
+        return 1;
+    for (int64_t n = 0; n < window->num_global; n++) {
+        const int64_t token = window->global[n];
+        if ((token >= first && token < end) || (token >= first_position && token <= last_position))
+            return 1;
+    }
+    return (window->left == ATTN_UNLIMITED || end - 1 >= first_position - window->left) &&
+           (window->right == ATTN_UNLIMITED || first <= last_position + window->right);
+}
+
+/** Whether a block pattern lists one of keys first to end - 1 for a query of part q, of any head. */
+static int pattern_lists(const attn_block_mask *pattern, struct part q, int64_t first, int64_t end)
+{
+    const int64_t size = pattern->size, last_column = (end - 1) / size;
+    for (int64_t h = 0; h < (pattern->heads > 1 ? pattern->heads : 1); h++)
+        for (int64_t row = q.begin / size; row <= (q.end - 1) / size; row++) {
+            int64_t at = pattern->offsets[h * pattern->rows + row],
+                    stop = pattern->offsets[h * pattern->rows + row + 1];
+            const int64_t behind = stop;
+            while (at < stop) { /* the first column from that of key first on */
+                const int64_t middle = at + (stop - at) / 2;
+                if (pattern->columns[middle] < first / size)
+                    at = middle + 1;
+                else
+                    stop = middle;
+            }
+            if (at < behind && pattern->columns[at] <= last_column)
+                return 1;
+        }
+    return 0;
 }
 
 /** Whether a query of part q of a sequence may see a key of part k, as far as positions and lengths say. */
@@ -129,13 +169,9 @@ static int sees(const struct attn_problem *problem, int64_t s, struct part q, st
     if (p->causal != ATTN_CAUSAL_NONE && first > last_position &&
         !(p->prefix_len && first - sequence.begin < p->prefix_len[s]))
         return 0;
-    if (p->window && first - sequence.begin >= p->window->first_tokens) {
-        if (p->window->left != ATTN_UNLIMITED && end - 1 < first_position - p->window->left)
-            return 0;
-        if (p->window->right != ATTN_UNLIMITED && first > last_position + p->window->right)
-            return 0;
-    }
-    return 1;
+    if (p->window && !window_shows(p->window, sequence.begin, first, end, first_position, last_position))
+        return 0;
+    return !p->block_mask || pattern_lists(p->block_mask, q, first, end);
 }
 
 int mpi_sees(const struct mpi_rectangles *r, int rank, int64_t query_range, int source, int64_t key_range)
@@ -167,6 +203,20 @@ int mpi_sees_any(const struct mpi_rectangles *r, int rank, int source)
     return 0;
 }
 
+int64_t mpi_queries_at_once(const struct mpi_rectangles *r, int64_t first)
+{
+    const attn_block_mask *pattern = r->problem->params.block_mask;
+    for (int64_t s = 0; pattern && s < r->problem->num_sequences; s++) {
+        const struct attn_sequence sequence = attn_sequence_of(r->problem, s);
+        const int64_t query = first - sequence.q_first, over = query % pattern->size;
+        if (query < 0 || query >= sequence.queries || over == 0)
+            continue;
+        const int64_t row = pattern->size - over, rest = sequence.queries - query;
+        return row < rest ? row : rest;
+    }
+    return INT64_MAX;
+}
+
 /** Labels of a range, of all batch elements one after the other; at is where they go, if they have to. */
 static const int32_t *labels_in(const int32_t *labels, int64_t batch, int64_t tokens, attn_mpi_range range, int32_t *at)
 {
@@ -176,13 +226,6 @@ static const int32_t *labels_in(const int32_t *labels, int64_t batch, int64_t to
         for (int64_t i = 0; i < range.count; i++)
             at[b * range.count + i] = labels[b * tokens + range.first + i];
     return at;
-}
-
-/** Of a number of live keys at the start of a sequence, those that are not before key begin of it. */
-static int64_t live_after(int64_t live, const struct attn_sequence *sequence, int64_t begin)
-{
-    const int64_t before = begin > sequence->begin ? begin - sequence->begin : 0;
-    return live > before ? live - before : 0;
 }
 
 /** Sequence s of the whole, as entry n of the rectangle's arrays. */
@@ -196,8 +239,10 @@ static void move_sequence(struct mpi_rectangles *r, int64_t s, int64_t n, attn_m
     r->query_offset[n] = within((__int128)offset + q.begin - k.begin);
     r->kv_len[n] = clip(sequence.end - k.begin, 0, k.end - k.begin);
     r->kv_start[n] = clip(sequence.begin - k.begin, 0, r->kv_len[n]);
+    const int64_t live = k.begin > sequence.begin ? k.begin - sequence.begin : 0;
+    r->origins[n] = (struct attn_origin){.sequence = s, .query = q.begin, .key = k.begin, .live = live};
     if (problem->params.prefix_len)
-        r->prefix_len[n] = live_after(problem->params.prefix_len[s], &sequence, k.begin);
+        r->prefix_len[n] = problem->params.prefix_len[s] > live ? problem->params.prefix_len[s] - live : 0;
     r->cu_q[n + 1] = r->cu_q[n] + q.end - q.begin;
     r->cu_k[n + 1] = r->cu_k[n] + k.end - k.begin;
 }
@@ -229,14 +274,7 @@ void mpi_make_rectangle(struct mpi_rectangles *r, struct mpi_rectangle *rectangl
     p->kv_len = params->kv_len ? r->kv_len : NULL;
     p->kv_start = params->kv_start ? r->kv_start : NULL;
     p->prefix_len = params->prefix_len ? r->prefix_len : NULL;
-    if (params->window) {
-        rectangle->window = *params->window;
-        if (params->window->first_tokens && problem->num_sequences > 0) { /* mpi_check(): sequences begin together */
-            const struct attn_sequence sequence = attn_sequence_of(problem, 0);
-            rectangle->window.first_tokens = live_after(params->window->first_tokens, &sequence, keys.first);
-        }
-        p->window = &rectangle->window;
-    }
+    rectangle->place = (struct attn_rectangle){.first_head = r->first_head, .origins = r->origins};
     if (params->segments) {
         const int64_t batch = problem->q.shape[0];
         rectangle->segments.q = labels_in(params->segments->q, batch, problem->q.shape[2], queries, r->labels);

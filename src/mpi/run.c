@@ -23,22 +23,6 @@ static attn_status check_planned(const char *name, const attn_tensor *t, const a
     return ATTN_OK;
 }
 
-/** The memory for gradients of options. */
-static attn_status take_options(struct mpi_run *run, const attn_gradients *g)
-{
-    const int64_t heads = run->plan->q.shape[1];
-    run->num_options = (g->head_scale ? heads : 0) + (g->sinks ? heads : 0) + (g->alibi_slopes ? heads : 0) +
-                       (g->relative_bias ? heads * run->params.relative_bias->buckets : 0);
-    if (!run->num_options)
-        return ATTN_OK;
-    run->options = calloc((size_t)run->num_options, (1 + (size_t)run->plan->team.ranks) * sizeof *run->options);
-    run->part_options = calloc((size_t)run->num_options, sizeof *run->part_options);
-    if (!run->options || !run->part_options)
-        return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for gradients of %" PRId64 " numbers of options",
-                         run->num_options);
-    return ATTN_OK;
-}
-
 /** What a rank finds out by itself. */
 static attn_status check_run(struct mpi_run *run, const struct mpi_tensors *t, const attn_params *params,
                              const attn_gradients *gradients, int backward, struct mpi_marks *marks)
@@ -65,15 +49,15 @@ static attn_status check_run(struct mpi_run *run, const struct mpi_tensors *t, c
         CHECK(attn_take_struct("gradients", &run->gradients, sizeof run->gradients,
                                ATTN_FIRST_SIZE(attn_gradients, mask), gradients));
         CHECK(mpi_check_gradients(t, &run->params, &run->gradients));
-        CHECK(take_options(run, &run->gradients));
+        CHECK(mpi_options_make(&run->options, &run->params, &run->gradients, plan->q.shape[1], plan->team.ranks));
     }
     run->begun = calloc((size_t)mpi_my_queries(plan)->num + 1, sizeof *run->begun);
     run->steps = calloc((size_t)plan->ring.ranks, sizeof *run->steps);
     if (!run->begun || !run->steps)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for the ranges of this rank");
     *marks = mpi_marks_of(&run->whole, &plan->config, backward ? &run->gradients : NULL);
-    return mpi_rectangles_make(&run->rectangles, &run->whole.problem, plan->ring.ranks, plan->ring_queries,
-                               plan->ring_keys);
+    return mpi_rectangles_make(&run->rectangles, &run->whole.problem, plan->group.rank * plan->ring_q.shape[1],
+                               plan->ring.ranks, plan->ring_queries, plan->ring_keys);
 }
 
 attn_status mpi_copy(const struct attn_mpi_plan *plan, const attn_tensor *x, const attn_tensor *table,
@@ -196,10 +180,10 @@ attn_status mpi_run_end(struct mpi_run *run, attn_status status)
     free(run->begun);
     free(run->steps);
     if (run->plan->lost) /* messages may still reach them */
-        run->plan->left_options = run->options;
+        run->plan->left_options = run->options.sums;
     else
-        free(run->options);
-    free(run->part_options);
+        free(run->options.sums);
+    free(run->options.part);
     return status ? status : mpi_agree(&run->plan->team, run->failed, NULL);
 }
 
@@ -211,6 +195,15 @@ static void keys_of_step(const struct mpi_run *run, int step, void *arrived, att
         *k = run->k, *v = run->v;
     else
         mpi_block_view(&plan->block, arrived, plan->ring_keys[mpi_source(plan, step)].tokens, k, v);
+}
+
+attn_mpi_range mpi_next_queries(const struct mpi_run *run, attn_mpi_range queries, int64_t done, int64_t most)
+{
+    attn_mpi_range some = {queries.first + done, queries.count - done};
+    const int64_t at_once = mpi_queries_at_once(&run->rectangles, some.first);
+    some.count = some.count < most ? some.count : most;
+    some.count = some.count < at_once ? some.count : at_once;
+    return some;
 }
 
 attn_status mpi_cross_block(struct mpi_run *run, int step, const attn_tensor *k, const attn_tensor *v, mpi_cross *cross,

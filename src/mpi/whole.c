@@ -18,11 +18,8 @@ static attn_status check_supported(const attn_params *p)
         int set;
         const char *name;
     } refused[] = {
-        {p->callback != NULL, "callback"},
         {p->weight_callback != NULL, "weight_callback"},
-        {p->block_mask != NULL, "block_mask"},
         {p->tree != NULL, "tree"},
-        {p->dropout != NULL, "dropout"},
         {p->weights != NULL, "weights"},
         {p->key_sums != NULL, "key_sums"},
         {p->scores != NULL, "scores"},
@@ -30,7 +27,6 @@ static attn_status check_supported(const attn_params *p)
         {p->k_scale != NULL, "k_scale"},
         {p->v_scale != NULL, "v_scale"},
         {p->qk != ATTN_QK_DEFAULT, "qk"},
-        {p->window && p->window->num_global, "window->num_global"},
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (refused[i].set)
@@ -100,6 +96,10 @@ static struct list read_tensors(const struct mpi_tensors *t, const attn_params *
         add(&read, "params.rope->q", p->rope->q);
         add(&read, "params.rope->k", p->rope->k);
     }
+    if (p->disentangled) {
+        add(&read, "params.disentangled->rel_k", p->disentangled->rel_k);
+        add(&read, "params.disentangled->rel_q", p->disentangled->rel_q);
+    }
     return read;
 }
 
@@ -116,6 +116,10 @@ static attn_status check_data(const struct mpi_tensors *t, const attn_params *p)
         CHECK(check_input("params.rope->q", p->rope->q));
         CHECK(check_input("params.rope->k", p->rope->k));
     }
+    if (p->disentangled && p->disentangled->rel_k)
+        CHECK(check_input("params.disentangled->rel_k", p->disentangled->rel_k));
+    if (p->disentangled && p->disentangled->rel_q)
+        CHECK(check_input("params.disentangled->rel_q", p->disentangled->rel_q));
     if (p->lse)
         CHECK(attn_check_tensor("params.lse", p->lse, CHECK_ALL));
     const struct list read = read_tensors(t, p);
@@ -157,11 +161,6 @@ attn_status mpi_check(struct mpi_whole *whole, const struct mpi_tensors *t, cons
     CHECK(attn_check(&whole->problem, lengthened(&whole->q, t->q, config->queries),
                      lengthened(&whole->k, t->k, config->keys), lengthened(&whole->v, t->v, config->keys),
                      lengthened(&whole->out, t->out, config->queries), &p, depth & CHECK_ARRAYS));
-    if (p.window && p.window->first_tokens && (depth & CHECK_ARRAYS))
-        for (int64_t s = 1; s < whole->problem.num_sequences; s++)
-            if (p.ragged || (p.kv_start && p.kv_start[s] != p.kv_start[0]))
-                return attn_fail(ATTN_UNSUPPORTED, "params.window->first_tokens is set for sequences that do not begin "
-                                                   "at the same key; expected 0, as keys are on several ranks");
     return depth & CHECK_TENSORS ? check_data(t, params) : ATTN_OK;
 }
 
@@ -180,14 +179,8 @@ static attn_status check_gradient(const char *name, const attn_tensor *gradient,
 attn_status mpi_check_gradients(const struct mpi_tensors *t, const attn_params *params, const attn_gradients *gradients)
 {
     const attn_gradients *g = gradients;
-    const struct {
-        int set;
-        const char *name;
-    } refused[] = {{g->mask != NULL, "mask"}, {g->rel_k != NULL, "rel_k"}, {g->rel_q != NULL, "rel_q"}};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (refused[i].set)
-            return attn_fail(ATTN_UNSUPPORTED, "gradients.%s is set; expected NULL, as keys are on several ranks",
-                             refused[i].name);
+    if (g->mask)
+        return attn_fail(ATTN_UNSUPPORTED, "gradients.mask is set; expected NULL, as keys are on several ranks");
     const struct {
         const float *gradient;
         int has;
@@ -200,7 +193,23 @@ attn_status mpi_check_gradients(const struct mpi_tensors *t, const attn_params *
         if (options[i].gradient && !options[i].has)
             return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s is set; expected NULL, as params.%s is NULL",
                              options[i].name, options[i].name);
-    if (g->callback || g->callback_user)
+    const attn_disentangled *terms = params->disentangled;
+    const struct {
+        const attn_tensor *gradient, *table;
+        const char *name, *of;
+    } tables[] = {{g->rel_k, terms ? terms->rel_k : NULL, "gradients.rel_k", "params.disentangled->rel_k"},
+                  {g->rel_q, terms ? terms->rel_q : NULL, "gradients.rel_q", "params.disentangled->rel_q"}};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        if (tables[i].gradient && !tables[i].table)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is set; expected NULL, as %s is NULL", tables[i].name,
+                             terms ? tables[i].of : "params.disentangled");
+        CHECK(check_gradient(tables[i].name, tables[i].gradient, tables[i].table));
+        if (tables[i].gradient)
+            CHECK(attn_check_f32(tables[i].name, tables[i].gradient->dtype));
+    }
+    if (params->callback && !g->callback)
+        return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.callback is NULL; expected the partner of params.callback");
+    if (!params->callback && (g->callback || g->callback_user))
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.callback is set; expected NULL, as params.callback is NULL");
     if (!params->lse)
         return attn_fail(ATTN_INVALID_ARGUMENT, "params.lse is NULL; expected what attn_mpi_forward() has written");
@@ -224,6 +233,8 @@ attn_status mpi_check_gradients(const struct mpi_tensors *t, const attn_params *
     add(&written, "gradients.q", g->q);
     add(&written, "gradients.k", g->k);
     add(&written, "gradients.v", g->v);
+    add(&written, "gradients.rel_k", g->rel_k);
+    add(&written, "gradients.rel_q", g->rel_q);
     return check_written(&read, &written);
 }
 
@@ -245,12 +256,26 @@ static void mark_options(struct mpi_marks *m, const struct attn_problem *problem
                            p->rope != NULL,
                            p->mask != NULL,
                            p->mask ? (int)p->mask->dtype : 0,
-                           p->rope ? (int)p->rope->layout : 0};
+                           p->rope ? (int)p->rope->layout : 0,
+                           p->callback != NULL};
     mpi_mark(m, MPI_OPTIONS, numbers, sizeof numbers);
     mpi_mark(m, MPI_OPTIONS, choices, sizeof choices);
     if (p->window) {
-        const int64_t window[] = {p->window->left, p->window->right, p->window->first_tokens};
+        const int64_t window[] = {p->window->left, p->window->right, p->window->first_tokens, p->window->num_global};
         mpi_mark(m, MPI_OPTIONS, window, sizeof window);
+    } else {
+        mpi_mark(m, MPI_OPTIONS, NULL, 1);
+    }
+    if (p->dropout) { /* not the struct, of which some bytes are padding */
+        const uint64_t place[] = {p->dropout->seed, p->dropout->offset};
+        mpi_mark(m, MPI_OPTIONS, &p->dropout->p, sizeof p->dropout->p);
+        mpi_mark(m, MPI_OPTIONS, place, sizeof place);
+    } else {
+        mpi_mark(m, MPI_OPTIONS, NULL, 1);
+    }
+    if (p->block_mask) {
+        const int64_t blocks[] = {p->block_mask->size, p->block_mask->heads, p->block_mask->rows};
+        mpi_mark(m, MPI_OPTIONS, blocks, sizeof blocks);
     } else {
         mpi_mark(m, MPI_OPTIONS, NULL, 1);
     }
@@ -284,6 +309,14 @@ static void mark_positions(struct mpi_marks *m, const struct attn_problem *probl
     mark_array(m, MPI_ARRAYS, p->kv_len, sequences, sizeof(int64_t));
     mark_array(m, MPI_ARRAYS, p->kv_start, sequences, sizeof(int64_t));
     mark_array(m, MPI_ARRAYS, p->prefix_len, sequences, sizeof(int64_t));
+    mark_array(m, MPI_ARRAYS, p->window ? p->window->global : NULL, p->window ? p->window->num_global : 0,
+               sizeof(int64_t));
+    if (p->block_mask) {
+        const attn_block_mask *pattern = p->block_mask;
+        const int64_t rows = (pattern->heads > 1 ? pattern->heads : 1) * pattern->rows;
+        mark_array(m, MPI_ARRAYS, pattern->offsets, rows + 1, sizeof *pattern->offsets);
+        mark_array(m, MPI_ARRAYS, pattern->columns, pattern->offsets[rows], sizeof *pattern->columns);
+    }
     mark_array(m, MPI_ARRAYS, p->ragged ? p->ragged->cu_seqlens_q : NULL, sequences + 1, sizeof(int64_t));
     mark_array(m, MPI_ARRAYS, p->ragged ? p->ragged->cu_seqlens_k : NULL, sequences + 1, sizeof(int64_t));
     mark_array(m, MPI_ARRAYS, p->segments ? p->segments->q : NULL, batch * problem->q.shape[2], sizeof(int32_t));
@@ -306,9 +339,9 @@ struct mpi_marks mpi_marks_of(const struct mpi_whole *whole, const attn_mpi_conf
     mark_positions(&marks, problem);
     if (gradients) { /* whether q's is wanted is each rank's own matter */
         const int wanted[] = {
-            (int)gradients->out->dtype,      gradients->lse != NULL,   gradients->k != NULL || gradients->v != NULL,
-            gradients->head_scale != NULL,   gradients->sinks != NULL, gradients->alibi_slopes != NULL,
-            gradients->relative_bias != NULL};
+            (int)gradients->out->dtype,       gradients->lse != NULL,   gradients->k != NULL || gradients->v != NULL,
+            gradients->head_scale != NULL,    gradients->sinks != NULL, gradients->alibi_slopes != NULL,
+            gradients->relative_bias != NULL, gradients->rel_k != NULL, gradients->rel_q != NULL};
         mpi_mark(&marks, MPI_OPTIONS, wanted, sizeof wanted);
     }
     return marks;

@@ -109,26 +109,12 @@ static void put_together(const attn_tensor *all, const attn_tensor *mine, const 
     }
 }
 
-/** Whether several sequences of which the first tokens are to be seen do not begin together. */
-static int first_tokens_differ(const struct test_case *c)
-{
-    if (!c->params.window || !c->params.window->first_tokens)
-        return 0;
-    if (c->params.ragged && c->params.ragged->num_sequences > 1)
-        return 1;
-    for (int64_t b = 1; b < c->q.shape[0] && c->params.kv_start; b++)
-        if (c->params.kv_start[b] != c->params.kv_start[0])
-            return 1;
-    return 0;
-}
-
 /** Whether libattn_mpi takes the case. */
 static int is_supported(const struct test_case *c)
 {
     const attn_params *p = &c->params;
-    return !p->callback && !p->weight_callback && !p->block_mask && !p->tree && !p->dropout && !p->weights &&
-           !p->key_sums && !p->scores && p->qk == ATTN_QK_DEFAULT && !(p->window && p->window->num_global) &&
-           !first_tokens_differ(c) && !(p->mask && p->mask->shape[3] != 1 && p->mask->shape[3] != c->k.shape[2]);
+    return !p->weight_callback && !p->tree && !p->weights && !p->key_sums && !p->scores && p->qk == ATTN_QK_DEFAULT &&
+           !(p->mask && p->mask->shape[3] != 1 && p->mask->shape[3] != c->k.shape[2]);
 }
 
 /** Rounds a tensor to bf16 in place, so that the wire does not change it. */
@@ -243,11 +229,9 @@ static int judge_forward(const struct test_case *c, int64_t index, double *worst
 static int run_backward(attn_mpi_plan *plan, struct test_case *c, struct local *l, int64_t index, double *worst,
                         char *message, size_t size)
 {
-    const enum gradient_of refused[] = {GRADIENT_MASK, GRADIENT_REL_K, GRADIENT_REL_Q};
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        c->d_written[refused[i]] = NULL;
+    c->d_written[GRADIENT_MASK] = NULL;
     l->gradients = c->gradients;
-    l->gradients.mask = l->gradients.rel_k = l->gradients.rel_q = NULL;
+    l->gradients.mask = NULL;
     l->d_out = part_of(&c->d_out, &l->queries);
     l->gradients.out = &l->d_out;
     if (c->gradients.lse) {
@@ -273,8 +257,16 @@ static int run_backward(attn_mpi_plan *plan, struct test_case *c, struct local *
             put_together(rows[i].all, rows[i].mine, &l->config);
     if (index % ranks != rank)
         return 1;
-    const struct backward_inputs inputs = {
-        &c->q, &c->k, &c->v, &c->params, &c->out, c->params.lse, c->gradients.out, c->gradients.lse, NULL, NULL};
+    const struct backward_inputs inputs = {&c->q,
+                                           &c->k,
+                                           &c->v,
+                                           &c->params,
+                                           &c->out,
+                                           c->params.lse,
+                                           c->gradients.out,
+                                           c->gradients.lse,
+                                           c->gradients.callback,
+                                           c->gradients.callback_user};
     struct gradient_comparison comparison[GRADIENTS];
     if (!compare_backward_call(&inputs, c->d_written, comparison, message, size))
         return 0;

@@ -278,10 +278,33 @@ static void test_differences(void **state)
     assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT,
                    "rank 2: arrays that params points to of this rank are not those of rank 0");
     make_call(&c);
+    const attn_dropout dropout = {.p = 0.5f, .seed = 7, .offset = rank == 1};
+    c.params.dropout = &dropout;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "rank 1: params of this rank are not those of rank 0");
+    make_call(&c);
+    const int64_t global = rank == 2;
+    const attn_window window = {.left = 4, .right = 0, .global = &global, .num_global = 1};
+    c.params.window = &window;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT,
+                   "rank 2: arrays that params points to of this rank are not those of rank 0");
+    make_call(&c);
+    const int64_t rows[] = {0, 1, 2, 3, 4};
+    const int32_t columns[] = {0, 1, 2, rank == 1 ? 2 : 3};
+    const attn_block_mask pattern = {.size = 16, .rows = 4, .offsets = rows, .columns = columns};
+    c.params.block_mask = &pattern;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT,
+                   "rank 1: arrays that params points to of this rank are not those of rank 0");
+    make_call(&c);
     if (rank == 1)
         c.gradients.k = c.gradients.v = NULL;
     assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "rank 1: params of this rank are not those of rank 0");
     attn_mpi_plan_destroy(plan);
+}
+
+static void change_nothing(const attn_score_tile *tile, void *user)
+{
+    (void)tile;
+    (void)user;
 }
 
 static void test_refused(void **state)
@@ -290,22 +313,26 @@ static void test_refused(void **state)
     struct call c;
     make_call(&c);
     attn_mpi_plan *plan = plan_of(&c);
-    attn_dropout dropout = {.p = 0.5f};
-    c.params.dropout = &dropout;
+    attn_tensor sums = attn_bhtd(c.lse_data, 1, HEADS, 1, TOKENS);
+    c.params.key_sums = &sums;
     assert_not_run(plan, &c, ATTN_UNSUPPORTED,
-                   "rank 0: params.dropout is set; expected none, as keys are on several ranks");
+                   "rank 0: params.key_sums is set; expected none, as keys are on several ranks");
     make_call(&c);
-    const int64_t global = 3;
+    const int64_t global = TOKENS;
     attn_window window = {.left = 4, .right = 0, .global = &global, .num_global = 1};
     c.params.window = &window;
-    assert_not_run(plan, &c, ATTN_UNSUPPORTED, "params.window->num_global is set");
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "params.window->global[0] is 50; expected 0 to 49, a token of k");
     make_call(&c);
-    const int64_t offsets[] = {0, 20, TOKENS};
-    attn_ragged ragged = {2, offsets, offsets};
-    window = (attn_window){.left = 4, .right = 0, .first_tokens = 2};
-    c.params.ragged = &ragged;
-    c.params.window = &window;
-    assert_not_run(plan, &c, ATTN_UNSUPPORTED, "params.window->first_tokens is set for sequences that do not begin");
+    const int64_t rows[] = {0, 1, 2, 2, 3};
+    const int32_t columns[] = {0, 1, 4};
+    const attn_block_mask pattern = {.size = 16, .rows = 4, .offsets = rows, .columns = columns};
+    c.params.block_mask = &pattern;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "params.block_mask->columns[2] is 4 in block row 3 of head 0");
+    make_call(&c);
+    attn_tensor terms = attn_bhtd(NULL, 1, 1, 8, D);
+    attn_disentangled disentangled = {.rel_k = &terms, .span = 4};
+    c.params.disentangled = &disentangled;
+    assert_not_run(plan, &c, ATTN_INVALID_ARGUMENT, "params.disentangled->rel_k.data is NULL");
     make_call(&c);
     float tables[TOKENS * 8] = {0};
     const attn_tensor table = attn_bhtd(tables, 1, 1, c.q.shape[2], 8);
@@ -352,6 +379,24 @@ static void test_refused(void **state)
     float sinks[HEADS];
     c.gradients.sinks = sinks;
     assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.sinks is set; expected NULL, as params.sinks is NULL");
+    make_call(&c);
+    float rows_of_terms[8 * D] = {0};
+    terms.data = rows_of_terms;
+    c.gradients.rel_k = &terms;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT,
+                    "gradients.rel_k is set; expected NULL, as params.disentangled is NULL");
+    c.params.disentangled = &disentangled;
+    c.gradients.rel_q = &terms;
+    c.gradients.rel_k = NULL;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT,
+                    "gradients.rel_q is set; expected NULL, as params.disentangled->rel_q is NULL");
+    c.gradients.rel_k = &terms;
+    c.gradients.rel_q = NULL;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT, "gradients.rel_k");
+    make_call(&c);
+    c.params.callback = change_nothing;
+    assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT,
+                    "gradients.callback is NULL; expected the partner of params.callback");
     make_call(&c);
     c.gradients.callback_user = sinks;
     assert_not_back(plan, &c, ATTN_INVALID_ARGUMENT,

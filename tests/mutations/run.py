@@ -22,7 +22,7 @@ import lists
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SETS = ["scalar", "avx2"]
 OPTIONS = ["-Dbuildtype=debugoptimized", "-Doptimization=1", "-Ddebug=false", "-Dc_args=-DATTN_SMALL_CODE", "-Dbench=false",
-           "-Dexamples=false", "-Ddefault_library=shared"]
+           "-Dexamples=false", "-Ddefault_library=shared", "-Dmpi=true"]
 FEW_CASES, MANY_CASES = "300", "5000"
 SEED = "956914990"  # that of tools/test
 LONGEST = 240  # seconds of a test; a mutation may be a loop without an end
@@ -65,9 +65,11 @@ class Copy:
         listed = subprocess.run([*MESON, "introspect", "--tests", self.build], check=True, capture_output=True, text=True)
         self.tests = {}
         for test in json.loads(listed.stdout):
-            program = os.path.relpath(test["cmd"][0], self.build)
-            if not program.startswith(".."):
-                self.tests.setdefault(test["name"], (program, test))
+            # What is built may be behind the program that runs it.
+            programs = [os.path.relpath(self.build / word, self.build) for word in test["cmd"] if os.sep in word]
+            programs = [program for program in programs if not program.startswith("..")]
+            if programs:
+                self.tests.setdefault(test["name"], (programs[0], test))
 
     def leave_out_sets(self):
         """Keeps the kernels of SETS; what the tests have on top for other sets of the processor goes, too."""

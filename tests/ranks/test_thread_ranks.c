@@ -179,7 +179,18 @@ static void end_call(struct call *c)
         free(c->whole[i].data);
 }
 
-/** Calls of every kind of way that messages go. */
+/* What follows from indices: of the ranks' own they would say other things. */
+static const int64_t GLOBAL[] = {30}, STARTS[BATCH] = {0, 10};
+static const attn_window WITH_GLOBAL = {.left = 5, .right = 2, .global = GLOBAL, .num_global = 1};
+static const attn_window WITH_FIRST = {.left = 5, .right = 0, .first_tokens = 3};
+static const int64_t ROWS[] = {0, 1, 3, 4, 6, 7, 9};
+static const int32_t COLUMNS[] = {0, 0, 1, 2, 0, 3, 4, 1, 5};
+static const attn_block_mask PATTERN = {.size = 16, .rows = 6, .offsets = ROWS, .columns = COLUMNS};
+static const attn_dropout DROPOUT = {.p = 0.25f, .seed = 3, .offset = 4};
+
+enum { CALLS = 10 };
+
+/** Calls of every kind of way that messages go, and of what follows from indices. */
 static struct call call_number(int n)
 {
     struct call c = {.config = attn_mpi_config_default(), .params = attn_params_default()};
@@ -189,13 +200,17 @@ static struct call call_number(int n)
     c.params.alibi_slopes = n % 4 == 1 ? SLOPES : NULL;
     c.rotated = n % 4 == 2;
     c.documents = n % 5 == 4;
+    c.params.window = n == 6 ? &WITH_GLOBAL : n == 9 ? &WITH_FIRST : NULL;
+    c.params.kv_start = n == 9 ? STARTS : NULL;
+    c.params.dropout = n == 7 ? &DROPOUT : NULL;
+    c.params.block_mask = n == 8 ? &PATTERN : NULL;
     return c;
 }
 
 static void test_results(void **state)
 {
     (void)state;
-    for (int n = 0; n < 6; n++) {
+    for (int n = 0; n < CALLS; n++) {
         struct call c = call_number(n);
         begin_call(&c, (uint64_t)n);
         for (int ranks = 1; ranks <= 4; ranks++)

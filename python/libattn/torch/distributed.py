@@ -28,13 +28,13 @@ import torch.distributed as dist
 from .. import _core
 from .._arrays import missing_axes
 from ..attention import gradients_of
-from ..options import Layout
+from ..options import Dropout, Layout
 from .call import FLOATS, Options, apart, check, requires_grad
 from .ops import GRADIENTS, TENSORS, core_options, rows_of
 
 Group = dist.ProcessGroup | None
 
-SUMMED = ("head_scale", "sinks", "alibi", "bias_table")
+SUMMED = ("head_scale", "sinks", "alibi", "bias_table", "rel_k", "rel_q")
 """Options with gradients, which are sums over all ranks' queries."""
 
 
@@ -99,8 +99,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Group
         return_lse: lse, too.
         options: those of libattn.torch.attention(). Tables of a Rope and a mask's queries are of this rank's tokens; all
             else is that of the whole sequence and the same on all ranks: lengths, segments, cu_seqlens, a mask's keys.
-            Without score functions, block masks, trees, global tokens, block tables and dropout. Gradients of head_scale,
-            sinks, alibi and a RelativeBias are sums over all ranks' queries, which every rank gets.
+            Without trees and block tables. Where dropout is a probability, what is dropped follows from the generators
+            of all ranks. Gradients of head_scale, sinks, alibi, a RelativeBias and a Disentangled are sums over all
+            ranks' queries, which every rank gets.
 
     Returns:
         out, or (out, lse), of this rank's tokens. Its bits depend on the number of ranks by rounding alone, and on nothing
@@ -112,6 +113,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Group
     """
     carrier = Carrier(group)
     problem, tensors, numbers, lengths, timeout = None, dict[str, torch.Tensor](), dict[str, Any](), [0, 0], 0.0
+    draws, key = False, [0, 0]
     try:
         if not isinstance(cut, Cut):
             raise ValueError(f"cut is a {type(cut).__qualname__}; expected a Cut")
@@ -120,6 +122,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Group
         tensors, numbers = checked(q, k, v, options, layout)
         if torch.is_autocast_enabled("cpu"):
             q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
+        draws = "dropout_key" in tensors and not isinstance(options["dropout"], Dropout)
+        if draws:  # of each rank's draw as many bits as leave room for the sum
+            key = [number >> 16 for number in tensors["dropout_key"].tolist()]
         axis = -2 if layout == "bhtd" else -3
         lengths = [x.shape[axis] if x.dim() >= -axis else 1 for x in (q, k)]
         asked = requires_grad((q, k, v), tensors, numbers) if torch.is_grad_enabled() else False
@@ -129,9 +134,11 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, group: Group
                                           f"processes; detach it")
     except Exception as error:
         problem = error
-    queries, keys, problems = carrier.sums([*lengths, problem is not None], timeout)
+    queries, keys, problems, *key = carrier.sums([*lengths, problem is not None, *key], timeout)
     if problems:
         _core.Ranks(carrier, asdict(Cut(timeout=timeout)), 0, 0).refuse(problem)
+    if draws:
+        tensors["dropout_key"] = torch.tensor(key)
     ranks = _core.Ranks(carrier, asdict(cut), queries, keys)
     places = [tensors.get(name) for name in TENSORS]
     out, lse = Ring.apply(ranks, numbers | {"layout": layout}, q, k, v, *places)  # type: ignore[no-untyped-call]
