@@ -176,37 +176,35 @@ static attn_status check_gradient(const char *name, const attn_tensor *gradient,
     return attn_check_contiguous(name, gradient);
 }
 
+/** The same of a table of rows, which is f32. */
+static attn_status check_table(const char *name, const attn_tensor *gradient, const attn_tensor *of)
+{
+    CHECK(check_gradient(name, gradient, of));
+    return gradient ? attn_check_f32(name, gradient->dtype) : ATTN_OK;
+}
+
 attn_status mpi_check_gradients(const struct mpi_tensors *t, const attn_params *params, const attn_gradients *gradients)
 {
     const attn_gradients *g = gradients;
     if (g->mask)
         return attn_fail(ATTN_UNSUPPORTED, "gradients.mask is set; expected NULL, as keys are on several ranks");
-    const struct {
-        const float *gradient;
-        int has;
-        const char *name;
-    } options[] = {{g->head_scale, params->head_scale != NULL, "head_scale"},
-                   {g->sinks, params->sinks != NULL, "sinks"},
-                   {g->alibi_slopes, params->alibi_slopes != NULL, "alibi_slopes"},
-                   {g->relative_bias, params->relative_bias != NULL, "relative_bias"}};
-    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
-        if (options[i].gradient && !options[i].has)
-            return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s is set; expected NULL, as params.%s is NULL",
-                             options[i].name, options[i].name);
     const attn_disentangled *terms = params->disentangled;
+    const attn_tensor *const rel_k = terms ? terms->rel_k : NULL, *const rel_q = terms ? terms->rel_q : NULL;
     const struct {
-        const attn_tensor *gradient, *table;
+        int wanted, has;
         const char *name, *of;
-    } tables[] = {{g->rel_k, terms ? terms->rel_k : NULL, "gradients.rel_k", "params.disentangled->rel_k"},
-                  {g->rel_q, terms ? terms->rel_q : NULL, "gradients.rel_q", "params.disentangled->rel_q"}};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-        if (tables[i].gradient && !tables[i].table)
-            return attn_fail(ATTN_INVALID_ARGUMENT, "%s is set; expected NULL, as %s is NULL", tables[i].name,
-                             terms ? tables[i].of : "params.disentangled");
-        CHECK(check_gradient(tables[i].name, tables[i].gradient, tables[i].table));
-        if (tables[i].gradient)
-            CHECK(attn_check_f32(tables[i].name, tables[i].gradient->dtype));
-    }
+    } options[] = {{g->head_scale != NULL, params->head_scale != NULL, "head_scale", "head_scale"},
+                   {g->sinks != NULL, params->sinks != NULL, "sinks", "sinks"},
+                   {g->alibi_slopes != NULL, params->alibi_slopes != NULL, "alibi_slopes", "alibi_slopes"},
+                   {g->relative_bias != NULL, params->relative_bias != NULL, "relative_bias", "relative_bias"},
+                   {g->rel_k != NULL, rel_k != NULL, "rel_k", terms ? "disentangled->rel_k" : "disentangled"},
+                   {g->rel_q != NULL, rel_q != NULL, "rel_q", terms ? "disentangled->rel_q" : "disentangled"}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].wanted && !options[i].has)
+            return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.%s is set; expected NULL, as params.%s is NULL",
+                             options[i].name, options[i].of);
+    CHECK(check_table("gradients.rel_k", g->rel_k, rel_k));
+    CHECK(check_table("gradients.rel_q", g->rel_q, rel_q));
     if (params->callback && !g->callback)
         return attn_fail(ATTN_INVALID_ARGUMENT, "gradients.callback is NULL; expected the partner of params.callback");
     if (!params->callback && (g->callback || g->callback_user))
