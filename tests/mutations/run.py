@@ -13,6 +13,7 @@ import os
 import pathlib
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -93,11 +94,17 @@ class Copy:
         test = self.tests[name][1]
         environment = {"OMP_WAIT_POLICY": "passive", **os.environ, **test["env"], "ATTN_CHECK_SEED": SEED,
                        "ATTN_CHECK_CASES": cases}
-        try:
-            code = subprocess.run(test["cmd"], env=environment, cwd=test["workdir"] or self.build, stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=LONGEST).returncode
-        except subprocess.TimeoutExpired:
-            return False
+        with subprocess.Popen(test["cmd"], env=environment, cwd=test["workdir"] or self.build, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+            try:
+                code = process.wait(LONGEST)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGTERM)  # mpirun then ends its ranks
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, signal.SIGKILL)
+                return False
         return None if code == 77 else code == 0
 
 
