@@ -130,7 +130,8 @@ static inline attn_gradients attn_gradients_default(void)
  * threads, and whatever else is in the call.
  *
  * Memory beside the tensors: up to 2 MiB a thread, dq once more in f32, two numbers for
- * each query and head, and gradients.relative_bias once more in double. With params->disentangled dq
+ * each query and head, and for gradients.alibi_slopes and relative_bias as much as dq at most, or one set of them in
+ * double. With params->disentangled dq
  * twice, two numbers more for each query and head, up to three for each key and head, and gradients.rel_k and
  * rel_q once more for each query head.
  *

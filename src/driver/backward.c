@@ -7,14 +7,15 @@
  *     order      of a ragged batch, for several threads: long sequences begin first, many of them at once
  *     keys       the tasks of backward.h
  *     end        rows of dQ from their sums; with apart these sums, too
- *     options    gradients of options: sums over all queries of a head, or over what a mask's number is for
+ *     options    gradients of biases by distance, of a span of a head's queries, and of what a mask's number is for
+ *     heads      gradients of the other options, and of those biases from their spans
  *     rows       of tables by distance, from the sums that each head has
  *
  * What threads share, behind the labels:
  *
  *     sums of dQ [heads][blocks of queries] | delta [batch][heads][tokens of q] | products of q and dQ, the same |
- *     sums of tables of biases [heads of q][buckets] | what each task has reached | the order of tasks | the call, for
- * those who run shares
+ *     sums of biases by distance [spans][heads of q][1 + buckets] | what each task has reached | the order of tasks |
+ * the call, for those who run shares
  *
  * and before what tasks have reached, of terms by distance (pass/relative_gradients.c):
  *
@@ -127,6 +128,22 @@ static int64_t count_mask_tasks(const struct attn_backward *b)
     return mask->shape[0] * mask->shape[1] * (mask->shape[2] > 1 ? b->query_blocks : 1);
 }
 
+/**
+ * Spans of a head's blocks of queries whose biases by distance are summed by themselves: as many as there are blocks,
+ * or as there is room for in what the rows of q would take in f32.
+ */
+static int64_t count_spans(const struct attn_backward *b)
+{
+    const struct attn_problem *problem = &b->forward;
+    const int64_t elements = attn_backward_elements(problem), blocks = elements * b->query_blocks;
+    if (!b->dslopes && !b->dtable)
+        return 0;
+    const double room = (double)elements * (double)problem->q.shape[2] * (double)problem->q.shape[3] *
+                        (double)sizeof(float) / (double)sizeof(double);
+    const double most = room / (double)attn_backward_distance_sums(b);
+    return most < 1.0 ? blocks > 0 : most < (double)blocks ? (int64_t)most : blocks;
+}
+
 /** Where so many floats of what threads share are, behind *at bytes; moves it. */
 static size_t take_floats(size_t *at, int wanted, int64_t count)
 {
@@ -174,8 +191,9 @@ static void cut_shared(struct attn_backward *b)
     at += attn_aligned((size_t)(heads * problem->q.shape[2]) * sizeof(float));
     b->dots_at = at;
     at += b->dhead_scale ? attn_aligned((size_t)(heads * problem->q.shape[2]) * sizeof(float)) : 0;
-    b->table_at = at;
-    at += b->dtable ? attn_aligned((size_t)(problem->q.shape[1] * b->buckets) * sizeof(double)) : 0;
+    b->spans = count_spans(b);
+    b->spans_at = at;
+    at += attn_aligned((size_t)(b->spans * problem->q.shape[1] * attn_backward_distance_sums(b)) * sizeof(double));
     cut_relative(b, heads, &at);
     b->reached_at = at;
     at += attn_aligned((size_t)b->key_tasks * sizeof(atomic_llong));
@@ -261,9 +279,10 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
     const int copies = attn_threads_worth(rows * size, ATTN_WORTH_COPY, parallel);
     geometry->threads = geometry->parallel = parallel;
     geometry->num_phases = geometry->labels_size > 0; /* the first one stays */
-    const int64_t options = attn_backward_head_tasks(b) + count_mask_tasks(b);
+    const int64_t of_heads = attn_backward_head_tasks(b);
+    const int64_t options = b->spans * problem->q.shape[1] + count_mask_tasks(b);
     const int64_t unseen = of_keys ? problem->num_sequences + 1 : 0; /* tasks that clear rows which nobody sees */
-    add_phase(geometry, wanted || options ? b->query_tasks + unseen : 0, copies, attn_backward_begin_task);
+    add_phase(geometry, wanted || options || of_heads ? b->query_tasks + unseen : 0, copies, attn_backward_begin_task);
     if (b->key_pieces > 0)
         add_phase(geometry, 1, 1, attn_backward_order_task);
     add_phase(geometry, b->key_tasks, parallel, attn_backward_key_task);
@@ -271,6 +290,8 @@ void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given
               attn_backward_end_task);
     if (options > 0)
         add_phase(geometry, options, parallel, attn_backward_option_task);
+    if (of_heads > 0)
+        add_phase(geometry, of_heads, parallel, attn_backward_head_task);
     const int64_t tables = attn_backward_row_tasks(b);
     const double numbers = (double)problem->q.shape[1] * (double)b->table_rows * (double)problem->q.shape[3];
     if (tables > 0)

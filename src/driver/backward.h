@@ -44,7 +44,8 @@ struct attn_backward {
     size_t order_at;                                         /**< in what threads share: that order */
     int64_t dq_head;                                         /**< floats of dq's sums: of a head; */
     int64_t dq_block;                                        /**< of a block of queries, 0: as many as its rows have */
-    size_t delta_at, dots_at, table_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
+    int64_t spans;                                           /**< of a head's blocks: sums of biases by distance */
+    size_t delta_at, dots_at, spans_at, reached_at, kept_at; /**< in what threads share, behind the sums of dq */
     size_t relative_dq_at, query_ends_at, key_ends_at, key_dots_at, k_rows_at, q_rows_at; /**< the same */
 };
 

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Gradients of options: sums over all queries of a head, or over whatever a
- * number of a mask is for. A task makes the whole of a sum, in the order of
- * sequences, heads, queries and keys.
+ * number of a mask is for, in the order of sequences, heads, queries and keys.
+ *
+ * Biases by distance are shared by all pairs of a head: its blocks of queries are
+ * cut into spans, whose number follows from shapes alone. A task has the sums of
+ * a span of a head to itself, in double, and when all have ended they are added
+ * in their order. A number of a mask has one task.
  */
 #include "driver/backward_tasks.h"
 
 #include "driver/tensors.h"
 
 #include <math.h>
+#include <string.h>
 
 /** The pass over a block of queries and keys first to end - 1, a task's keys at a time. */
 static void walk(const struct attn_run *run, struct attn_backward_block *block, int64_t first, int64_t end)
@@ -79,45 +84,89 @@ static double sink_part(const struct attn_work *work, const struct attn_backward
     return -exp((double)sink - (double)lse) * (double)block->delta[i];
 }
 
-/** The gradients of a head's options: over all sequences, in their order. */
-static void head_options(const struct attn_run *run, int64_t h, void *scratch)
+/** Sums of biases by distance that a span of a head has: that of the slope, then those of the table. */
+static double *span_sums(const struct attn_run *run, int64_t span, int64_t h)
+{
+    const struct attn_backward *b = run->backward;
+    double *const all = (double *)(void *)attn_backward_floats(run, b->spans_at);
+    return all + (span * run->problem->q.shape[1] + h) * attn_backward_distance_sums(b);
+}
+
+/** The blocks of a span: of all sequences, one after the other. */
+static void sum_distances(const struct attn_run *run, int64_t span, int64_t h, void *scratch)
 {
     const struct attn_backward *b = run->backward;
     const struct attn_problem *problem = run->problem;
-    const int64_t buckets = b->dtable ? b->buckets : 0;
-    double *const table = (double *)(void *)attn_backward_floats(run, b->table_at) + h * buckets;
-    struct attn_bias_gradients biases = {.distances = b->dslopes || b->dtable, .table = b->dtable ? table : NULL};
+    double *const sums = span_sums(run, span, h);
+    memset(sums, 0, (size_t)attn_backward_distance_sums(b) * sizeof *sums);
+    struct attn_bias_gradients biases = {.distances = 1, .table = b->dtable ? sums + 1 : NULL};
+    const int64_t blocks = attn_backward_elements(problem) * b->query_blocks;
+    const int64_t end = attn_backward_span_begin(blocks, b->spans, span + 1);
+    for (int64_t i = attn_backward_span_begin(blocks, b->spans, span); i < end; i++) {
+        struct attn_backward_block block;
+        int64_t number = i % b->query_blocks, s = i / b->query_blocks;
+        if (problem->params.ragged)
+            s = attn_ragged_block(run, &number);
+        if (s < problem->num_sequences && attn_backward_block_of(run, s, h, number, scratch, &block))
+            add_biases(run, &block, s, &biases);
+    }
+    sums[0] = biases.slope;
+}
+
+/** The sums of a head's spans, added. */
+static void join_distances(const struct attn_run *run, int64_t h)
+{
+    const struct attn_backward *b = run->backward;
+    double slope = 0.0;
+    for (int64_t span = 0; span < b->spans; span++)
+        slope += span_sums(run, span, h)[0];
+    if (b->dslopes)
+        b->dslopes[h] = (float)slope;
+    for (int64_t i = 0; b->dtable && i < b->buckets; i++) {
+        double sum = 0.0;
+        for (int64_t span = 0; span < b->spans; span++)
+            sum += span_sums(run, span, h)[1 + i];
+        b->dtable[h * b->buckets + i] = (float)sum;
+    }
+}
+
+/** What the rows of a sequence give to the gradients of its head's sink and factor. */
+static void add_rows(const struct attn_run *run, int64_t s, int64_t h, void *scratch, double *sink, double *factor)
+{
+    const struct attn_backward *b = run->backward;
+    struct attn_backward_block block;
+    if (!b->dsinks && !b->dhead_scale)
+        return;
+    for (int64_t number = 0; number < attn_backward_blocks(run, s); number++) {
+        if (!attn_backward_block_of(run, s, h, number, scratch, &block))
+            continue;
+        const int64_t queries = block.work.num_queries;
+        for (int64_t i = 0; b->dsinks && i < queries; i++)
+            *sink += sink_part(&block.work, &block, i);
+        const float *dots =
+            attn_backward_floats(run, b->dots_at) + (block.delta - attn_backward_floats(run, b->delta_at));
+        for (int64_t i = 0; b->dhead_scale && i < queries; i++)
+            *factor += (double)dots[i];
+    }
+    if (b->dhead_scale)
+        *factor += position_part(run, s, h);
+}
+
+void attn_backward_head_task(const struct attn_run *run, int64_t h, void *scratch)
+{
+    const struct attn_backward *b = run->backward;
+    const struct attn_problem *problem = run->problem;
     struct attn_backward_rows rows = attn_backward_begin_rows(run, h);
     double sink = 0.0, factor = 0.0;
-    for (int64_t i = 0; i < buckets; i++)
-        table[i] = 0.0;
     for (int64_t s = 0; s < problem->num_sequences; s++) {
-        struct attn_backward_block block;
-        for (int64_t number = 0; number < attn_backward_blocks(run, s); number++) {
-            if (!attn_backward_block_of(run, s, h, number, scratch, &block))
-                continue;
-            const int64_t queries = block.work.num_queries;
-            for (int64_t i = 0; b->dsinks && i < queries; i++)
-                sink += sink_part(&block.work, &block, i);
-            const float *dots =
-                attn_backward_floats(run, b->dots_at) + (block.delta - attn_backward_floats(run, b->delta_at));
-            for (int64_t i = 0; b->dhead_scale && i < queries; i++)
-                factor += (double)dots[i];
-            if (biases.distances)
-                add_biases(run, &block, s, &biases);
-        }
-        if (b->dhead_scale)
-            factor += position_part(run, s, h);
+        add_rows(run, s, h, scratch, &sink, &factor);
         attn_backward_add_rows(run, &rows, s, scratch);
     }
     if (b->dhead_scale)
         b->dhead_scale[h] = (float)(factor * (double)problem->scale);
     if (b->dsinks)
         b->dsinks[h] = (float)sink;
-    if (b->dslopes)
-        b->dslopes[h] = (float)biases.slope;
-    for (int64_t i = 0; i < buckets; i++)
-        b->dtable[h * buckets + i] = (float)table[i];
+    join_distances(run, h);
 }
 
 /** Elements from index 0 to index i of an axis that may be broadcast. */
@@ -188,9 +237,10 @@ static void mask_option(const struct attn_run *run, int64_t task, void *scratch)
 
 void attn_backward_option_task(const struct attn_run *run, int64_t task, void *scratch)
 {
-    const int64_t heads = attn_backward_head_tasks(run->backward);
-    if (task < heads)
-        head_options(run, task, scratch);
+    const struct attn_backward *b = run->backward;
+    const int64_t heads = run->problem->q.shape[1], of_spans = b->spans * heads;
+    if (task < of_spans) /* the last queries, which may see most keys, come first */
+        sum_distances(run, b->spans - 1 - task / heads, task % heads, scratch);
     else
-        mask_option(run, task - heads, scratch);
+        mask_option(run, task - of_spans, scratch);
 }

@@ -48,8 +48,20 @@ int attn_backward_sums_queries(const struct attn_backward *b);
 /** Whether sums of rows of rel_q are wanted, for dK or for the gradient of a head's factor. */
 int attn_backward_sums_positions(const struct attn_backward *b);
 
-/** Tasks of the options: heads whose options have gradients; what of a mask is summed by one task follows. */
+/** Heads whose options have gradients besides the mask: tasks. */
 int64_t attn_backward_head_tasks(const struct attn_backward *b);
+
+/** Numbers of biases by distance that a head sums up: that of its slope, then those of its table. */
+static inline int64_t attn_backward_distance_sums(const struct attn_backward *b)
+{
+    return 1 + (b->dtable ? b->buckets : 0);
+}
+
+/** Of so many blocks of queries, cut into spans, where one begins; and so the end of the one before. */
+static inline int64_t attn_backward_span_begin(int64_t blocks, int64_t spans, int64_t span)
+{
+    return blocks / spans * span + (span < blocks % spans ? span : blocks % spans);
+}
 
 /** Floats that threads share, by their place in that memory. */
 float *attn_backward_floats(const struct attn_run *run, size_t at);
@@ -138,6 +150,7 @@ void attn_backward_order_task(const struct attn_run *run, int64_t task, void *sc
 void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_option_task(const struct attn_run *run, int64_t task, void *scratch);
+void attn_backward_head_task(const struct attn_run *run, int64_t task, void *scratch);
 void attn_backward_row_task(const struct attn_run *run, int64_t task, void *scratch);
 /**@}*/
 

@@ -180,7 +180,7 @@ static void end_call(struct call *c)
 }
 
 /* What follows from indices: of the ranks' own they would say other things. */
-static const int64_t GLOBAL[] = {30}, STARTS[BATCH] = {0, 10};
+static const int64_t GLOBAL[] = {30}, STARTS[BATCH] = {0, 10}, PREFIXES[BATCH] = {20, 40};
 static const attn_window WITH_GLOBAL = {.left = 5, .right = 2, .global = GLOBAL, .num_global = 1};
 static const attn_window WITH_FIRST = {.left = 5, .right = 0, .first_tokens = 3};
 static const int64_t ROWS[] = {0, 1, 3, 4, 6, 7, 9};
@@ -202,6 +202,7 @@ static struct call call_number(int n)
     c.documents = n % 5 == 4;
     c.params.window = n == 6 ? &WITH_GLOBAL : n == 9 ? &WITH_FIRST : NULL;
     c.params.kv_start = n == 9 ? STARTS : NULL;
+    c.params.prefix_len = n == 3 ? PREFIXES : NULL;
     c.params.dropout = n == 7 ? &DROPOUT : NULL;
     c.params.block_mask = n == 8 ? &PATTERN : NULL;
     return c;
