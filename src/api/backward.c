@@ -279,10 +279,10 @@ static void cut_coarsely(struct attn_backward *b)
 static size_t size_for_all(struct attn_backward *b)
 {
     cut_coarsely(b);
-    const size_t least = attn_run_size(&b->geometry, 1);
+    const size_t least = attn_run_size(&b->steps.geometry, 1);
     b->coarse = 0;
     cut(b);
-    const size_t size = attn_run_size(&b->geometry, b->geometry.threads);
+    const size_t size = attn_run_size(&b->steps.geometry, b->steps.geometry.threads);
     return size > least ? size : least;
 }
 
@@ -307,7 +307,7 @@ attn_status attn_backward_in(const attn_tensor *q, const attn_tensor *k, const a
     if (!workspace)
         return attn_fail(ATTN_INVALID_ARGUMENT, "workspace is NULL; expected %zu bytes", size_for_all(&b));
     cut(&b);
-    struct attn_geometry *geometry = &b.geometry;
+    struct attn_geometry *geometry = &b.steps.geometry;
     if (workspace_size < attn_run_size(geometry, 1))
         cut_coarsely(&b);
     const size_t least = attn_run_size(geometry, 1);
@@ -328,7 +328,7 @@ attn_status attn_backward_rectangle(const struct attn_rectangle *rectangle, cons
     struct attn_backward b;
     CHECK(check_rectangle(&b, rectangle, q, k, v, out, params, gradients, CHECK_ALL));
     cut(&b);
-    const size_t size = attn_run_size(&b.geometry, b.geometry.threads);
+    const size_t size = attn_run_size(&b.steps.geometry, b.steps.geometry.threads);
     void *workspace = malloc(size);
     if (!workspace)
         return attn_fail(ATTN_OUT_OF_MEMORY, "no memory for a workspace of %zu bytes", size);
@@ -378,17 +378,17 @@ void attn_backward_plan_destroy(attn_backward_plan *plan)
 
 int attn_backward_plan_num_threads(const attn_backward_plan *plan)
 {
-    return plan ? plan->backward.geometry.threads : 0;
+    return plan ? plan->backward.steps.geometry.threads : 0;
 }
 
 int attn_backward_plan_num_phases(const attn_backward_plan *plan)
 {
-    return plan ? plan->backward.geometry.num_phases : 0;
+    return plan ? plan->backward.steps.geometry.num_phases : 0;
 }
 
 size_t attn_backward_plan_workspace_size(const attn_backward_plan *plan)
 {
-    return plan ? attn_run_size(&plan->backward.geometry, plan->backward.geometry.threads) : SIZE_MAX;
+    return plan ? attn_run_size(&plan->backward.steps.geometry, plan->backward.steps.geometry.threads) : SIZE_MAX;
 }
 
 size_t attn_backward_plan_describe(const attn_backward_plan *plan, char *buffer, size_t size)

@@ -90,7 +90,7 @@ size_t attn_describe(const struct attn_problem *problem, const struct attn_geome
 size_t attn_describe_backward(const struct attn_backward *b, char *buffer, size_t size)
 {
     const struct attn_problem *p = &b->forward;
-    const struct attn_geometry *g = &b->geometry;
+    const struct attn_geometry *g = &b->steps.geometry;
     const attn_tensor *q = &p->q, *k = &p->k, *v = &p->v;
     char options[256], wanted[24];
     list_options(&p->params, options, sizeof options);
@@ -104,7 +104,7 @@ size_t attn_describe_backward(const struct attn_backward *b, char *buffer, size_
                            wanted, attn_dtype_name(q->dtype), attn_dtype_name(k->dtype), attn_dtype_name(v->dtype),
                            attn_dtype_name(p->out.dtype), q->shape[0], q->shape[1], k->shape[1], q->shape[2],
                            k->shape[2], q->shape[3], v->shape[3], causal[p->params.causal], options, g->kernels.isa,
-                           g->kernels.values->name, g->kernels.strip, g->key_block, b->key_tasks, b->shape.keys,
+                           g->kernels.values->name, g->kernels.strip, g->key_block, b->key_tasks, b->steps.shape.keys,
                            b->apart ? ", dq apart," : "", g->parallel, g->parallel == 1 ? "" : "s");
     return n > 0 ? (size_t)n : 0;
 }

@@ -125,7 +125,7 @@ static int64_t count_mask_tasks(const struct attn_backward *b)
     const attn_tensor *mask = &b->dmask;
     if (!attn_has_elements(mask))
         return 0;
-    return mask->shape[0] * mask->shape[1] * (mask->shape[2] > 1 ? b->query_blocks : 1);
+    return mask->shape[0] * mask->shape[1] * (mask->shape[2] > 1 ? b->fixed.query_blocks : 1);
 }
 
 /**
@@ -135,7 +135,7 @@ static int64_t count_mask_tasks(const struct attn_backward *b)
 static int64_t count_spans(const struct attn_backward *b)
 {
     const struct attn_problem *problem = &b->forward;
-    const int64_t elements = attn_backward_elements(problem), blocks = elements * b->query_blocks;
+    const int64_t elements = attn_backward_elements(problem), blocks = elements * b->fixed.query_blocks;
     if (!b->dslopes && !b->dtable)
         return 0;
     const double room = (double)elements * (double)problem->q.shape[2] * (double)problem->q.shape[3] *
@@ -172,7 +172,8 @@ static void cut_relative(struct attn_backward *b, int64_t heads, size_t *at)
 static void cut_shared(struct attn_backward *b)
 {
     const struct attn_problem *problem = &b->forward;
-    struct attn_geometry *geometry = &b->geometry;
+    struct attn_geometry *geometry = &b->steps.geometry;
+    const struct attn_gradient_shape *shape = &b->steps.shape;
     const int64_t heads = attn_backward_elements(problem) * problem->q.shape[1],
                   lanes = geometry->kernels.vectors->lanes;
     /* Strips of a block are full but for the last, if no pattern cuts them: then sequences lie one after the other. */
@@ -180,12 +181,12 @@ static void cut_shared(struct attn_backward *b)
     const int64_t of_block =
         full ? attn_in_steps(geometry->rows_per_block, (int)lanes) : geometry->scratch.strips * geometry->kernels.strip;
     int64_t rows = geometry->blocks * of_block;
-    b->dq_block = of_block * b->shape.dq_channels;
+    b->dq_block = of_block * shape->dq_channels;
     if (full && problem->params.ragged) {
         rows = problem->q.shape[2] + (problem->num_sequences + 1) * lanes;
         b->dq_block = 0;
     }
-    b->dq_head = attn_backward_sums_queries(b) ? rows * b->shape.dq_channels : 0;
+    b->dq_head = attn_backward_sums_queries(b) ? rows * shape->dq_channels : 0;
     size_t at = geometry->labels_size + attn_aligned((size_t)(heads * b->dq_head) * sizeof(float));
     b->delta_at = at;
     at += attn_aligned((size_t)(heads * problem->q.shape[2]) * sizeof(float));
@@ -205,19 +206,51 @@ static void cut_shared(struct attn_backward *b)
 
 /** The forward call's geometry for strips of a width, and what a thread needs besides for tasks of so many keys at
  * most. Returns whether a thread has room for both. */
-static int fits(struct attn_backward *b, const struct attn_kernels *kernels, int64_t keys)
+static int fits(struct attn_backward *b, const struct attn_kernels *kernels, int64_t keys,
+                struct attn_backward_steps *steps)
 {
     struct attn_gradient_scratch scratch;
     struct attn_scratch forward;
-    b->shape = shape_of(b, kernels, keys);
-    b->forward.reserved = attn_gradient_layout(&scratch, NULL, &b->shape);
-    b->geometry = attn_geometry_of(&b->forward, kernels, 1);
-    struct attn_scratch_shape *shape = &b->geometry.scratch; /* O, and blocks of keys, are not wanted here */
+    steps->shape = shape_of(b, kernels, keys);
+    b->forward.reserved = attn_gradient_layout(&scratch, NULL, &steps->shape);
+    steps->geometry = attn_geometry_of(&b->forward, kernels, 1);
+    struct attn_scratch_shape *shape = &steps->geometry.scratch; /* O, and blocks of keys, are not wanted here */
     shape->copies_keys = shape->copies_values = 0;
     shape->value_channels = 0;
-    b->geometry.scratch_size = attn_scratch_layout(&forward, NULL, shape);
-    return b->geometry.kernels.strip == kernels->strip &&
-           b->geometry.scratch_size + b->forward.reserved <= ATTN_SCRATCH_LIMIT;
+    steps->scratch_at = attn_scratch_layout(&forward, NULL, shape);
+    steps->geometry.scratch_size = steps->scratch_at + b->forward.reserved;
+    return steps->geometry.kernels.strip == kernels->strip && steps->geometry.scratch_size <= ATTN_SCRATCH_LIMIT;
+}
+
+/** Steps of these sizes, or of smaller ones for which a thread has room. */
+static void cut_steps(struct attn_backward *b, const struct attn_kernels *given,
+                      const struct attn_backward_sizes *sizes, struct attn_backward_steps *steps)
+{
+    struct attn_kernels kernels = *given;
+    steps->scores = *given->scores;
+    steps->scores.scores_of_few = steps->scores.scores_free = NULL;
+    steps->scores.walk = NULL;
+    if (steps->scores.query_block > sizes->queries)
+        steps->scores.query_block = (int)attn_in_steps(sizes->queries, (int)kernels.strip);
+    kernels.scores = &steps->scores;
+    kernels.values = &b->values;
+    b->forward.block_rows = sizes->queries;
+    for (int64_t keys = sizes->keys; !fits(b, &kernels, keys, steps) && keys > least_keys(&kernels);) {
+        if (kernels.strip > least_strip(&kernels))
+            kernels.strip -= kernels.vectors->lanes;
+        else
+            keys = steps->shape.keys / 2;
+    }
+    assert(steps->geometry.kernels.strip >= least_strip(&kernels)); /* most_channels */
+    steps->geometry.gathers = 0;
+    steps->query_blocks = steps->geometry.blocks;
+}
+
+/** Whether a number is summed over pairs of several blocks as they are gone over. */
+static int sums_over_blocks(const struct attn_backward *b)
+{
+    return b->dslopes || b->dtable || attn_has_elements(&b->dmask) || attn_has_elements(&b->drel_k) ||
+           attn_has_elements(&b->drel_q);
 }
 
 /** Threads, of so many, that a call is worth. */
@@ -229,46 +262,32 @@ static int count_threads(const struct attn_backward *b, int threads)
     return attn_threads_worth(2.5 * pairs * (double)(p->q.shape[3] + p->v.shape[3]), ATTN_WORTH_ATTENTION, threads);
 }
 
-void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *given, int threads)
+void attn_backward_cut(struct attn_backward *b, const struct attn_kernels *kernels, int threads)
 {
     struct attn_problem *problem = &b->forward;
-    struct attn_kernels kernels = *given;
-    b->scores = *kernels.scores;
-    b->values = *kernels.values;
-    b->scores.scores_of_few = b->scores.scores_free = NULL;
-    b->scores.walk = NULL;
-    struct attn_backward_sizes sizes = {.keys = TASK_KEYS, .queries = BLOCK_QUERIES};
+    const struct attn_backward_sizes largest = {.keys = TASK_KEYS, .queries = BLOCK_QUERIES};
+    struct attn_backward_sizes sizes = largest;
     const int parallel = count_threads(b, threads);
     if (!b->coarse)
-        attn_backward_even_sizes(b, kernels.strip, least_strip(&kernels), parallel, &sizes);
-    problem->block_rows = sizes.queries;
-    if (b->scores.query_block > sizes.queries)
-        b->scores.query_block = (int)attn_in_steps(sizes.queries, (int)kernels.strip);
+        attn_backward_even_sizes(b, kernels->strip, least_strip(kernels), parallel, &sizes);
     b->apart = sizes.apart;
+    b->values = *kernels->values;
     b->values.values_of_few = NULL;
-    kernels.scores = &b->scores;
-    kernels.values = &b->values;
     problem->plain = problem->may_be_together = 0;
     b->buckets = problem->params.relative_bias ? problem->params.relative_bias->buckets : 0;
     b->table_rows = problem->params.disentangled ? 2 * problem->params.disentangled->span : 0;
-    for (int64_t keys = sizes.keys; !fits(b, &kernels, keys) && keys > least_keys(&kernels);) {
-        if (kernels.strip > least_strip(&kernels))
-            kernels.strip -= kernels.vectors->lanes;
-        else
-            keys = b->shape.keys / 2;
-    }
-    struct attn_geometry *geometry = &b->geometry;
-    assert(geometry->kernels.strip >= least_strip(&kernels)); /* most_channels */
-    geometry->gathers = 0;
-    b->scratch_at = geometry->scratch_size;
-    geometry->scratch_size += problem->reserved;
+    if (sums_over_blocks(b))
+        cut_steps(b, kernels, &largest, &b->fixed);
+    cut_steps(b, kernels, &sizes, &b->steps);
+    struct attn_geometry *geometry = &b->steps.geometry;
+    if (sums_over_blocks(b) && b->fixed.geometry.scratch_size > geometry->scratch_size)
+        geometry->scratch_size = b->fixed.geometry.scratch_size;
 
     const int64_t elements = attn_backward_elements(problem), tk = problem->k.shape[2];
     const int64_t extra = problem->params.ragged ? problem->num_sequences + 1 : 0;
-    const int64_t key_blocks = tk / b->shape.keys + (tk % b->shape.keys > 0 && !extra) + extra;
+    const int64_t keys = b->steps.shape.keys, key_blocks = tk / keys + (tk % keys > 0 && !extra) + extra;
     const int of_keys = attn_has_elements(&b->dk) || attn_has_elements(&b->dv);
     const int wanted = of_keys || attn_backward_sums_queries(b);
-    b->query_blocks = geometry->blocks;
     b->query_tasks = elements * problem->q.shape[1] * geometry->blocks;
     b->key_tasks = wanted ? elements * problem->k.shape[1] * key_blocks : 0;
     b->key_pieces = wanted && extra && parallel > 1 && !b->coarse ? key_blocks : 0;
@@ -321,8 +340,9 @@ void attn_backward_adopt(struct attn_backward *b, const struct attn_backward *pl
 
 struct attn_run *attn_backward_begin(void *workspace, const struct attn_backward *b)
 {
-    struct attn_run *run = attn_run_begin(workspace, &b->forward, &b->geometry);
+    struct attn_run *run = attn_run_begin(workspace, &b->forward, &b->steps.geometry);
     run->backward = b;
+    run->steps = &b->steps;
     atomic_llong *const reached = attn_backward_reached(run);
     for (int64_t i = 0; i < b->key_tasks; i++)
         atomic_init(&reached[i], 0);
@@ -335,5 +355,6 @@ void attn_backward_keep(struct attn_run *run)
     *kept = *run->backward;
     run->backward = kept;
     run->problem = &kept->forward;
-    run->geometry = &kept->geometry;
+    run->steps = &kept->steps;
+    run->geometry = &kept->steps.geometry;
 }

@@ -17,6 +17,15 @@
 #include "driver/driver.h"
 #include "pass/gradients.h"
 
+/** How blocks of queries and keys are gone over. */
+struct attn_backward_steps {
+    struct attn_geometry geometry;    /**< of the forward call */
+    struct attn_score_kernels scores; /**< those of the geometry without what is of few queries */
+    struct attn_gradient_shape shape;
+    size_t scratch_at;    /**< in a thread's scratch: what shape describes */
+    int64_t query_blocks; /**< of a head */
+};
+
 /** A backward call whose arguments have all been checked. It may not move once it has been cut; copies belong to the
  * original. */
 struct attn_backward {
@@ -27,17 +36,15 @@ struct attn_backward {
     float *dhead_scale, *dsinks, *dslopes, *dtable; /**< written; NULL: not wanted */
     attn_score_gradient_callback *callback;         /**< NULL without params.callback */
     void *callback_user;
-    struct attn_geometry geometry;    /**< of the forward call, with the phases of this one */
-    struct attn_score_kernels scores; /**< those of the geometry without what is of few queries */
-    struct attn_value_kernels values;
-    struct attn_gradient_shape shape;
-    int coarse;           /**< tasks as large as they can be are asked for, for however many threads */
-    int apart;            /**< dQ is computed behind dK and dV, not along with them */
-    int64_t buckets;      /**< of params.relative_bias */
-    int64_t table_rows;   /**< of params.disentangled's tables */
-    size_t scratch_at;    /**< in a thread's scratch: what shape describes */
-    int64_t query_blocks; /**< of a head: tasks of the phases around the main one */
-    int64_t query_tasks;  /**< of all heads */
+    struct attn_backward_steps steps; /**< the geometry has the phases of this call, too */
+    struct attn_backward_steps fixed; /**< of sums over several blocks, whose borders are in their bits: these do not
+                                         follow from threads. Only where there are such sums */
+    struct attn_value_kernels values; /**< those of both geometries without what is of few queries */
+    int coarse;                       /**< tasks as large as they can be are asked for, for however many threads */
+    int apart;                        /**< dQ is computed behind dK and dV, not along with them */
+    int64_t buckets;                  /**< of params.relative_bias */
+    int64_t table_rows;               /**< of params.disentangled's tables */
+    int64_t query_tasks;              /**< of all heads: tasks of the phases around the main one */
     int64_t key_tasks;
     int64_t
         key_pieces; /**< of all sequences of a ragged batch, where they have an order of their own; 0: they have none */

@@ -121,23 +121,13 @@ static int may_be_apart(const struct attn_backward *b)
            !p->disentangled;
 }
 
-/**
- * Whether a number is summed over pairs of several blocks as they are walked over, whose sizes are then a part of what
- * it is: they may not follow the number of threads.
- */
-static int sums_over_blocks(const struct attn_backward *b)
-{
-    return b->dslopes || b->dtable || attn_has_elements(&b->dmask) || attn_has_elements(&b->drel_k) ||
-           attn_has_elements(&b->drel_q);
-}
-
 void attn_backward_even_sizes(const struct attn_backward *b, int64_t strip, int64_t step, int threads,
                               struct attn_backward_sizes *sizes)
 {
     const struct attn_problem *p = &b->forward;
     const double sequences = (double)p->num_sequences;
     const int is_empty = p->q.shape[1] == 0 || p->q.shape[2] == 0 || p->k.shape[1] == 0 || p->k.shape[2] == 0;
-    if (threads <= 1 || sequences == 0 || is_empty || p->params.block_mask || sums_over_blocks(b))
+    if (threads <= 1 || sequences == 0 || is_empty || p->params.block_mask)
         return;
     const struct chains chains = {.count = sequences * (double)p->k.shape[1],
                                   .group = (double)(p->q.shape[1] / p->k.shape[1]),

@@ -15,10 +15,21 @@
 #include <math.h>
 #include <string.h>
 
+struct attn_run attn_backward_fixed_run(const struct attn_run *run)
+{
+    const struct attn_backward_steps *fixed = &run->backward->fixed;
+    return (struct attn_run){.problem = run->problem,
+                             .geometry = &fixed->geometry,
+                             .labels = run->labels,
+                             .backward = run->backward,
+                             .steps = fixed,
+                             .partials = run->partials};
+}
+
 /** The pass over a block of queries and keys first to end - 1, a task's keys at a time. */
 static void walk(const struct attn_run *run, struct attn_backward_block *block, int64_t first, int64_t end)
 {
-    const int64_t size = run->backward->shape.keys;
+    const int64_t size = run->steps->shape.keys;
     const struct attn_gradient_scratch all = block->scratch;
     float *const ends[2] = {block->gradients.relative.key_ends[0], block->gradients.relative.key_ends[1]};
     for (; first < end; first += size) {
@@ -42,7 +53,7 @@ void attn_backward_walk_queries(const struct attn_run *run, struct attn_backward
 {
     const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
     const struct attn_view *view = &block->work.view;
-    const int64_t size = run->backward->shape.keys, last = block->work.num_queries - 1;
+    const int64_t size = run->steps->shape.keys, last = block->work.num_queries - 1;
     int64_t first = 0, end = s < run->problem->num_sequences ? sequence.end - sequence.begin : 0;
     if (view->num_global == 0 && view->first_tokens <= 0 && view->window_first > 0)
         first = view->window_first / size * size;
@@ -100,11 +111,11 @@ static void sum_distances(const struct attn_run *run, int64_t span, int64_t h, v
     double *const sums = span_sums(run, span, h);
     memset(sums, 0, (size_t)attn_backward_distance_sums(b) * sizeof *sums);
     struct attn_bias_gradients biases = {.distances = 1, .table = b->dtable ? sums + 1 : NULL};
-    const int64_t blocks = attn_backward_elements(problem) * b->query_blocks;
+    const int64_t blocks = attn_backward_elements(problem) * run->steps->query_blocks;
     const int64_t end = attn_backward_span_begin(blocks, b->spans, span + 1);
     for (int64_t i = attn_backward_span_begin(blocks, b->spans, span); i < end; i++) {
         struct attn_backward_block block;
-        int64_t number = i % b->query_blocks, s = i / b->query_blocks;
+        int64_t number = i % run->steps->query_blocks, s = i / run->steps->query_blocks;
         if (problem->params.ragged)
             s = attn_ragged_block(run, &number);
         if (s < problem->num_sequences && attn_backward_block_of(run, s, h, number, scratch, &block))
@@ -156,11 +167,12 @@ void attn_backward_head_task(const struct attn_run *run, int64_t h, void *scratc
 {
     const struct attn_backward *b = run->backward;
     const struct attn_problem *problem = run->problem;
+    const struct attn_run fixed = attn_backward_fixed_run(run); /* where there are rows */
     struct attn_backward_rows rows = attn_backward_begin_rows(run, h);
     double sink = 0.0, factor = 0.0;
     for (int64_t s = 0; s < problem->num_sequences; s++) {
         add_rows(run, s, h, scratch, &sink, &factor);
-        attn_backward_add_rows(run, &rows, s, scratch);
+        attn_backward_add_rows(&fixed, &rows, s, scratch);
     }
     if (b->dhead_scale)
         b->dhead_scale[h] = (float)(factor * (double)problem->scale);
@@ -209,7 +221,7 @@ static void mask_option(const struct attn_run *run, int64_t task, void *scratch)
     const struct attn_problem *problem = run->problem;
     const attn_tensor *mask = &run->backward->dmask;
     const int has_rows = mask->shape[2] > 1, ragged = problem->params.ragged != NULL;
-    const int64_t blocks = has_rows ? run->backward->query_blocks : 1;
+    const int64_t blocks = has_rows ? run->steps->query_blocks : 1;
     const int64_t mh = task / blocks % mask->shape[1], mb = task / blocks / mask->shape[1];
     const int64_t first_head = mask->shape[1] > 1 ? mh : 0,
                   end_head = mask->shape[1] > 1 ? mh + 1 : problem->q.shape[1];
@@ -237,10 +249,10 @@ static void mask_option(const struct attn_run *run, int64_t task, void *scratch)
 
 void attn_backward_option_task(const struct attn_run *run, int64_t task, void *scratch)
 {
-    const struct attn_backward *b = run->backward;
-    const int64_t heads = run->problem->q.shape[1], of_spans = b->spans * heads;
-    if (task < of_spans) /* the last queries, which may see most keys, come first */
-        sum_distances(run, b->spans - 1 - task / heads, task % heads, scratch);
+    const struct attn_run fixed = attn_backward_fixed_run(run);
+    const int64_t spans = run->backward->spans, heads = run->problem->q.shape[1];
+    if (task < spans * heads) /* the last queries, which may see most keys, come first */
+        sum_distances(&fixed, spans - 1 - task / heads, task % heads, scratch);
     else
-        mask_option(run, task - of_spans, scratch);
+        mask_option(&fixed, task - spans * heads, scratch);
 }

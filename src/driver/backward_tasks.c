@@ -74,7 +74,7 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
         return 0;
     const struct attn_sequence sequence = attn_sequence_of(problem, s);
     const struct attn_work *work = &block->work;
-    attn_gradient_layout(&block->scratch, (char *)scratch + b->scratch_at, &b->shape);
+    attn_gradient_layout(&block->scratch, (char *)scratch + run->steps->scratch_at, &run->steps->shape);
     block->batch = sequence.batch;
     block->first = work->first_query;
     const int64_t head = sequence.batch * problem->q.shape[1] + h;
@@ -82,7 +82,7 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
     block->gradients = (struct attn_gradient_block){
         .dout = rows_at(&b->dout, block->batch, h, block->first),
         .delta = block->delta,
-        .dq_strip = run->geometry->group ? run->geometry->kernels.strip * b->shape.dq_channels : 0,
+        .dq_strip = run->geometry->group ? run->geometry->kernels.strip * run->steps->shape.dq_channels : 0,
         .factor = problem->params.head_scale ? problem->params.head_scale[h] : 1.0f,
         .callback = b->callback,
         .callback_user = b->callback_user,
@@ -91,8 +91,9 @@ int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int
         return 1;
     if (problem->params.ragged) /* blocks of all sequences count on */
         number += (problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
-    const int64_t at = b->dq_block ? number * b->dq_block
-                                   : (block->first + s * run->geometry->kernels.vectors->lanes) * b->shape.dq_channels;
+    const int64_t at = b->dq_block
+                           ? number * b->dq_block
+                           : (block->first + s * run->geometry->kernels.vectors->lanes) * run->steps->shape.dq_channels;
     block->gradients.dq = attn_backward_floats(run, run->geometry->labels_size) + head * b->dq_head + at;
     if (!attn_has_elements(&problem->rel_k))
         return 1;
@@ -106,8 +107,8 @@ static int64_t block_of_task(const struct attn_run *run, int64_t task, void *scr
                              struct attn_backward_block *block)
 {
     const int64_t heads = run->problem->q.shape[1];
-    int64_t number = task % run->backward->query_blocks, s = task / run->backward->query_blocks / heads;
-    *h = task / run->backward->query_blocks % heads;
+    int64_t number = task % run->steps->query_blocks, s = task / run->steps->query_blocks / heads;
+    *h = task / run->steps->query_blocks % heads;
     if (run->problem->params.ragged)
         s = attn_ragged_block(run, &number);
     return attn_backward_block_of(run, s, *h, number, scratch, block) ? s : -1;
@@ -165,7 +166,7 @@ void attn_backward_begin_task(const struct attn_run *run, int64_t task, void *sc
         return;
     const int64_t lanes = run->geometry->kernels.vectors->lanes;
     const int64_t rows = (block.work.num_queries + lanes - 1) / lanes * lanes;
-    const int64_t floats = b->dq_block ? b->dq_block : rows * b->shape.dq_channels;
+    const int64_t floats = b->dq_block ? b->dq_block : rows * run->steps->shape.dq_channels;
     memset(block.gradients.dq, 0, (size_t)floats * sizeof(float));
     if (!block.gradients.relative.dq)
         return;
@@ -214,7 +215,7 @@ static void set_reached(const struct attn_run *run, const struct attn_backward_k
 struct attn_backward_keys attn_backward_keys_of(const struct attn_run *run, int64_t task)
 {
     const struct attn_problem *problem = run->problem;
-    const int64_t size = run->backward->shape.keys, heads = problem->k.shape[1];
+    const int64_t size = run->steps->shape.keys, heads = problem->k.shape[1];
     const int64_t stride = attn_backward_elements(problem) * heads;
     if (run->backward->key_pieces > 0)
         task = attn_backward_order(run)[task / stride] * stride + task % stride;
@@ -238,7 +239,7 @@ static int64_t first_piece(const struct attn_run *run, int64_t s)
     const struct attn_problem *problem = run->problem;
     if (s > problem->num_sequences)
         return run->backward->key_pieces;
-    return problem->params.ragged->cu_seqlens_k[s] / run->backward->shape.keys + s;
+    return problem->params.ragged->cu_seqlens_k[s] / run->steps->shape.keys + s;
 }
 
 void attn_backward_order_task(const struct attn_run *run, int64_t task, void *scratch)
@@ -302,27 +303,28 @@ static void write_keys(const struct attn_run *run, const struct attn_backward_ke
     const float keep = dropout ? (float)(1.0 / (1.0 - (double)dropout->p)) : 1.0f;
     if (attn_has_elements(&b->dk)) {
         const struct attn_rows rows = rows_at(&b->dk, sequence.batch, keys->head, row);
-        attn_key_gradients(work, &work->rope.k, keys->first, keys->end - keys->first, sums->dk, b->shape.dk,
+        attn_key_gradients(work, &work->rope.k, keys->first, keys->end - keys->first, sums->dk, run->steps->shape.dk,
                            run->problem->scale, sums, &rows);
     }
     if (attn_has_elements(&b->dv)) {
         const struct attn_rows rows = rows_at(&b->dv, sequence.batch, keys->head, row);
-        attn_key_gradients(work, NULL, keys->first, keys->end - keys->first, sums->dv, b->shape.dv, keep, sums, &rows);
+        attn_key_gradients(work, NULL, keys->first, keys->end - keys->first, sums->dv, run->steps->shape.dv, keep, sums,
+                           &rows);
     }
 }
 
 /** Points the sums of rows of rel_q to a task's memory, if they are wanted, and clears them. */
-static void begin_positions(const struct attn_backward *b, const struct attn_gradient_scratch *scratch,
+static void begin_positions(const struct attn_run *run, const struct attn_gradient_scratch *scratch,
                             struct attn_relative_sums *sums)
 {
-    const int64_t keys = b->shape.keys;
+    const int64_t keys = run->steps->shape.keys;
     *sums = (struct attn_relative_sums){.keys = NULL};
-    if (!attn_backward_sums_positions(b))
+    if (!attn_backward_sums_positions(run->backward))
         return;
     sums->keys = scratch->relative_dk;
     sums->key_ends[0] = scratch->key_ends;
     sums->key_ends[1] = scratch->key_ends + keys;
-    memset(sums->keys, 0, (size_t)(keys * b->shape.dk) * sizeof(float));
+    memset(sums->keys, 0, (size_t)(keys * run->steps->shape.dk) * sizeof(float));
     attn_clear_ends(sums->key_ends, 0, keys);
 }
 
@@ -354,9 +356,9 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
     struct attn_backward_block block;
     struct attn_gradient_scratch sums;
     struct attn_gradient_keys words;
-    attn_gradient_layout(&sums, (char *)scratch + b->scratch_at, &b->shape);
-    memset(sums.dk, 0, (size_t)(b->shape.keys * b->shape.dk_sums) * sizeof(float));
-    memset(sums.dv, 0, (size_t)(b->shape.keys * b->shape.dv_sums) * sizeof(float));
+    attn_gradient_layout(&sums, (char *)scratch + run->steps->scratch_at, &run->steps->shape);
+    memset(sums.dk, 0, (size_t)(run->steps->shape.keys * run->steps->shape.dk_sums) * sizeof(float));
+    memset(sums.dv, 0, (size_t)(run->steps->shape.keys * run->steps->shape.dv_sums) * sizeof(float));
     const int any = group > 0 && attn_backward_block_of(run, keys.s, keys.head * group, 0, scratch, &block);
     struct blocks seeing = {0, 0};
     if (any) {
@@ -365,7 +367,7 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
     }
     for (int64_t h = 0; h < group && any; h++) {
         struct attn_relative_sums positions;
-        begin_positions(b, &sums, &positions);
+        begin_positions(run, &sums, &positions);
         for (int64_t number = seeing.first; number < seeing.end; number++) {
             const int64_t step = h * blocks + number;
             set_reached(run, &keys, step); /* all before it are done, or not wanted */
@@ -386,6 +388,6 @@ void attn_backward_key_task(const struct attn_run *run, int64_t task, void *scra
     }
     set_reached(run, &keys, ALL_STEPS);
     if (!any) /* no query: nothing to turn back */
-        block.work = (struct attn_work){.kernels = &run->geometry->kernels, .dk = (int)b->shape.dk};
+        block.work = (struct attn_work){.kernels = &run->geometry->kernels, .dk = (int)run->steps->shape.dk};
     write_keys(run, &keys, &block.work, &sums);
 }

@@ -75,8 +75,8 @@ static inline int64_t attn_backward_end_block(const struct attn_backward *b, int
 {
     if (!b->apart)
         return task;
-    const int64_t heads = b->query_tasks / b->query_blocks;
-    return task % heads * b->query_blocks + b->query_blocks - 1 - task / heads;
+    const int64_t blocks = b->steps.query_blocks, heads = b->query_tasks / blocks;
+    return task % heads * blocks + blocks - 1 - task / heads;
 }
 
 /** What each task of keys has reached: steps that are done, a step for each block of queries of each head. */
@@ -100,6 +100,9 @@ struct attn_backward_block {
 /** Block number number of a head of sequence s. Returns 0 if it holds none. */
 int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch,
                            struct attn_backward_block *block);
+
+/** A run as those tasks see it that sum over several blocks: it lives as long as the run. */
+struct attn_run attn_backward_fixed_run(const struct attn_run *run);
 
 /** The pass over a block of queries and all keys of its sequence, for what block->gradients is told to sum up. */
 void attn_backward_walk(const struct attn_run *run, struct attn_backward_block *block, int64_t s);

@@ -194,6 +194,7 @@ struct attn_run {
     const struct attn_geometry *geometry;
     struct attn_label_range *labels;            /**< what attn_summarise_labels() makes; NULL without documents */
     const struct attn_backward *backward;       /**< of a backward call (driver/backward.h); NULL: of a forward one */
+    const struct attn_backward_steps *steps;    /**< of a backward call: how it goes over queries and keys */
     const struct attn_linear_attention *linear; /**< of linear attention (driver/linear_attention.h): no problem then */
     const struct attn_linear_backward *linear_backward; /**< of its gradients (driver/linear_backward.h): the same */
     const attn_executor *executor;                      /**< that params name; NULL: none */

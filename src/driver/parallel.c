@@ -31,6 +31,7 @@ struct attn_run *attn_run_begin(void *workspace, const struct attn_problem *prob
     char *shared = (char *)run + attn_aligned(sizeof *run);
     run->problem = problem;
     run->backward = NULL;
+    run->steps = NULL;
     run->linear = NULL;
     run->linear_backward = NULL;
     run->executor = problem ? problem->params.executor : NULL;

@@ -23,6 +23,9 @@
         .d = d_, .causal = ATTN_CAUSAL_BOTTOM_RIGHT, __VA_ARGS__                                                       \
     }
 
+/* Of a head: T5's own. */
+enum { T5_BUCKETS = 32 };
+
 #define FULL   ATTN_CAUSAL_NONE
 #define CAUSAL ATTN_CAUSAL_TOP_LEFT
 
@@ -56,6 +59,8 @@ const struct scaling_shape scaling_shapes[] = {
     SELF("backward-ragged", "gradients of 64 texts of 32 to 2048 tokens", 64, 4, 2048, 64, FULL,
          .lengths = SCALING_TEXTS, .backward = true),
     SELF("backward-long-head", "gradients of one head, causal", 1, 1, 16384, 64, CAUSAL, .backward = true),
+    SELF("backward-table", "gradients of 8 heads and of their biases by distance, as T5 has them", 1, 8, 2048, 64, FULL,
+         .backward = true, .table = true),
     SELF("backward-bf16", "gradients of 8 heads in bf16", 1, 8, 4096, 64, CAUSAL, .dtype = ATTN_BF16, .backward = true),
     {.name = NULL},
 };
@@ -169,7 +174,8 @@ static int make_sequences(struct scaling_call *call)
         else
             pairs += q * k;
     }
-    call->work = pairs * (double)shape->heads * 2 * (double)shape->d * (shape->backward ? 2.5 : 1.0);
+    call->work = pairs * (double)shape->heads * 2 * (double)shape->d *
+                 ((shape->backward ? 2.5 : 1.0) + (shape->table ? 1.0 : 0.0));
     return 0;
 }
 
@@ -215,6 +221,11 @@ static int make_tensors(struct scaling_call *call, bool data)
         make_tensor(call, &call->v, k_batch, shape->kv_heads, k_rows, d, type, data ? 3 : 0) ||
         make_tensor(call, &call->out, batch, shape->heads, tq, d, type, 0))
         return -1;
+    if (shape->table) {
+        call->table = calloc((size_t)shape->heads * T5_BUCKETS * 2, sizeof *call->table);
+        if (!call->table)
+            return failed(shape, "there is not enough memory for a table");
+    }
     if (!shape->backward)
         return 0;
     return make_tensor(call, &call->lse, batch, shape->heads, tq, 1, ATTN_F32, 0) ||
@@ -264,6 +275,12 @@ static void set_params(struct scaling_call *call, const char *isa, bool executor
         call->gradients.q = &call->dq;
         call->gradients.k = &call->dk;
         call->gradients.v = &call->dv;
+    }
+    if (call->table) {
+        call->bias = (attn_relative_bias){
+            .kind = ATTN_BUCKETS_T5_BIDIRECTIONAL, .buckets = T5_BUCKETS, .max_distance = 128, .table = call->table};
+        p->relative_bias = &call->bias;
+        call->gradients.relative_bias = call->table + shape->heads * T5_BUCKETS;
     }
 }
 
@@ -357,6 +374,7 @@ void scaling_call_close(struct scaling_call *call)
     free(call->cu_seqlens_q);
     free(call->cu_seqlens_k);
     free(call->kv_len);
+    free(call->table);
     free(call->block_table);
     memset(call, 0, sizeof *call);
 }

@@ -34,6 +34,7 @@ struct scaling_shape {
     attn_dtype dtype;
     attn_qk qk;
     bool backward;
+    bool table; /**< of T5's biases, whose gradient is wanted, too */
 };
 
 /** The table; name NULL ends it. */
@@ -49,6 +50,8 @@ struct scaling_call {
     attn_gradients gradients;
     attn_ragged ragged;
     attn_window window;
+    attn_relative_bias bias;
+    float *table; /**< of bias; then its gradient */
     attn_executor executor;
     int64_t *cu_seqlens_q, *cu_seqlens_k, *kv_len;
     int32_t *block_table;

@@ -191,7 +191,7 @@ static double cost_of_following(const struct attn_work *work)
 static double cost_of_ends(const struct attn_run *run, const struct attn_phase *phase, int64_t task)
 {
     const int sums = run->backward->apart && phase->run_task == attn_backward_end_task;
-    const int64_t blocks = run->backward->query_blocks, heads = run->problem->q.shape[1];
+    const int64_t blocks = run->steps->query_blocks, heads = run->problem->q.shape[1];
     struct attn_backward_block block;
     if (task >= run->backward->query_tasks)
         return PER_TASK / 10;
@@ -206,9 +206,35 @@ static double cost_of_ends(const struct attn_run *run, const struct attn_phase *
     if (sums) {
         const double seen = (double)keys_seen(&block.work.view, 0, block.work.num_queries - 1, 0, block.work.num_keys);
         cost += PER_TASK + cost_of_block(&block.work, 0, block.work.num_keys, 1.5) +
-                cost_of_turns(&block.work, 1.5) * seen / (double)run->backward->shape.keys;
+                cost_of_turns(&block.work, 1.5) * seen / (double)run->steps->shape.keys;
     }
     return cost + (double)block.work.num_queries * (2 * block.work.dv + block.work.dk) * PER_COPY;
+}
+
+/** Biases by distance of a span of a head's queries: two of the five products. */
+static double cost_of_span(const struct attn_run *run, int64_t task)
+{
+    const struct attn_run fixed = attn_backward_fixed_run(run);
+    const struct attn_backward *b = run->backward;
+    const int64_t heads = run->problem->q.shape[1], of_element = fixed.steps->query_blocks;
+    const int64_t blocks = attn_backward_elements(run->problem) * of_element, span = b->spans - 1 - task / heads;
+    double cost = PER_TASK / 10;
+    for (int64_t i = attn_backward_span_begin(blocks, b->spans, span);
+         i < attn_backward_span_begin(blocks, b->spans, span + 1); i++) {
+        struct attn_backward_block block;
+        int64_t number = i % of_element, s = i / of_element;
+        if (run->problem->params.ragged)
+            s = attn_ragged_block(&fixed, &number);
+        if (attn_backward_block_of(&fixed, s, task % heads, number, run->scratch, &block))
+            cost += PER_TASK + cost_of_block(&block.work, 0, block.work.num_keys, 1) + cost_of_turns(&block.work, 1);
+    }
+    return cost;
+}
+
+/** Those of a head, joined. */
+static double cost_of_head(const struct attn_run *run)
+{
+    return PER_TASK / 10 + (double)(run->backward->spans * attn_backward_distance_sums(run->backward));
 }
 
 /** A task of keys; shares[step] becomes what it costs to go over a block of queries. */
@@ -278,6 +304,10 @@ static double estimate(const struct attn_run *run, const struct attn_phase *phas
         return (double)run->problem->num_sequences * PER_SEQUENCE;
     if (phase->run_task == attn_run_task)
         return cost_of_task(run, task);
+    if (phase->run_task == attn_backward_option_task)
+        return cost_of_span(run, task);
+    if (phase->run_task == attn_backward_head_task)
+        return cost_of_head(run);
     return cost_of_ends(run, phase, task);
 }
 
