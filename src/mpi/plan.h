@@ -94,10 +94,12 @@ struct mpi_run {
     struct mpi_rectangles rectangles;
     /* What is computed with: rotated, in the types that travel, of the group's tokens and this rank's heads. */
     attn_tensor q, k, v, out, lse, d_out, d_lse;
-    attn_status failed;       /**< this rank's computing, though not its messages */
-    unsigned char *begun;     /**< [ranges of this rank's queries] whether one has been computed with */
-    int *steps;               /**< [ranks] */
-    attn_gradients gradients; /**< of a backward run, taken */
+    const attn_executor *around; /**< what attn_executor_leave() puts back, */
+    int has_entered;             /**< if it has something to */
+    attn_status failed;          /**< this rank's computing, though not its messages */
+    unsigned char *begun;        /**< [ranges of this rank's queries] whether one has been computed with */
+    int *steps;                  /**< [ranks] */
+    attn_gradients gradients;    /**< of a backward run, taken */
     struct mpi_options options;
 };
 

@@ -8,6 +8,7 @@
 #include "api/check_internal.h"
 #include "api/error.h"
 #include "attn/cache.h"
+#include "driver/threads.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -170,12 +171,16 @@ attn_status mpi_run_begin(struct mpi_run *run, struct attn_mpi_plan *plan, const
     struct mpi_marks marks = mpi_marks_begin();
     CHECK(mpi_agree(&plan->team, check_run(run, t, params, gradients, backward, &marks), &marks));
     take_heads(run);
+    run->around = attn_executor_enter(run->params.executor);
+    run->has_entered = 1;
     /* Only what is the plan's is written; whether there was memory for it is told at the end. */
     return make_ready(run, t);
 }
 
 attn_status mpi_run_end(struct mpi_run *run, attn_status status)
 {
+    if (run->has_entered)
+        attn_executor_leave(run->around);
     mpi_rectangles_free(&run->rectangles);
     free(run->begun);
     free(run->steps);

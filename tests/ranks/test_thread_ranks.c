@@ -416,11 +416,79 @@ static void test_sinks(void **state)
     }
 }
 
+/* Many queries and few keys: joining two results is worth several threads, and little else is. */
+enum { MANY = 1200, SOME = 16, CHANNELS = 32 };
+struct threads {
+    struct thread_ranks all;
+    int before, most; /**< threads of the process */
+};
+
+/** Runs all shares by itself. */
+static void run_alone(void *user, int shares, void (*share)(void *context, int ith), void *context)
+{
+    (void)user;
+    for (int ith = 0; ith < shares; ith++)
+        share(context, ith);
+}
+
+static int count_threads(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    int threads = 0;
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "Threads: %d", &threads) != 1)
+        ;
+    if (file)
+        fclose(file);
+    return threads;
+}
+
+static void run_with_executor(void *context, int rank)
+{
+    struct threads *threads = context;
+    attn_executor executor = attn_executor_default();
+    executor.num_threads = 2;
+    executor.run = run_alone;
+    attn_params params = attn_params_default();
+    params.executor = &executor;
+    attn_mpi_config config = attn_mpi_config_default();
+    config.queries = 2 * MANY;
+    config.keys = 2 * SOME;
+    attn_tensor q = make(1, HEADS, MANY, CHANNELS), k = make(1, HEADS, SOME, CHANNELS), out = like(&q, MANY);
+    struct mpi_transport transport = thread_ranks_open(&threads->all, rank);
+    const struct mpi_tensors given = {&q, &k, &k, &out};
+    attn_mpi_plan *plan = NULL;
+    if (mpi_plan_create(&plan, &transport, ATTN_OK, &given, &params, &config) ||
+        attn_mpi_forward(plan, &q, &k, &k, &out, &params))
+        abort();
+    const int now = count_threads(); /* OpenMP keeps those that it has started */
+    attn_mpi_plan_destroy(plan);
+    pthread_mutex_lock(&threads->all.lock);
+    threads->most = now > threads->most ? now : threads->most;
+    pthread_mutex_unlock(&threads->all.lock);
+    free(q.data);
+    free(k.data);
+    free(out.data);
+}
+
+/** With an executor nothing else has threads, the joining of results among it. */
+static void test_executor(void **state)
+{
+    (void)state;
+    struct threads threads = {.before = count_threads()};
+    if (!threads.before)
+        skip();
+    thread_ranks_begin(&threads.all, 2);
+    thread_ranks_run(&threads.all, run_with_executor, &threads);
+    thread_ranks_end(&threads.all);
+    assert_in_range(threads.most, 1, threads.before + 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_results),  cmocka_unit_test(test_failures), cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_sinks),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_sinks),    cmocka_unit_test(test_executor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
