@@ -15,6 +15,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Channels of a row that are floats at once. */
+#define SOME_CHANNELS 64
+
 struct attn_run attn_backward_fixed_run(const struct attn_run *run)
 {
     const struct attn_backward_steps *fixed = &run->backward->fixed;
@@ -86,13 +89,43 @@ static double position_part(const struct attn_run *run, int64_t s, int64_t h)
     return sum;
 }
 
-/** What a row gives to the gradient of its head's sink. */
-static double sink_part(const struct attn_work *work, const struct attn_backward_block *block, int64_t i)
+/** Channel c and those behind it of row i, SOME_CHANNELS at most, as floats. Returns how many. */
+static int some_channels(const struct attn_work *work, const struct attn_rows *rows, int64_t i, int64_t c, float *dst)
 {
-    const float sink = *work->sinks, lse = work->lse[i * work->lse_stride];
+    const int n = (int)(work->dv - c < SOME_CHANNELS ? work->dv - c : SOME_CHANNELS);
+    struct attn_rows some = *rows;
+    some.data = (char *)rows->data + i * rows->stride + c * attn_element_size(rows->dtype);
+    work->kernels->vectors->widen(dst, &some, 1, n);
+    return n;
+}
+
+/** delta of a row, in double: floats have no room for the product of some rows. */
+static double exact_delta(const struct attn_run *run, int64_t h, const struct attn_backward_block *block, int64_t i)
+{
+    const struct attn_work *work = &block->work;
+    const attn_tensor *dlse = &run->backward->dlse;
+    double sum = 0.0;
+    for (int64_t c = 0; c < work->dv; c += SOME_CHANNELS) {
+        float out[SOME_CHANNELS], dout[SOME_CHANNELS];
+        const int n = some_channels(work, &work->out, i, c, out);
+        some_channels(work, &block->gradients.dout, i, c, dout);
+        for (int j = 0; j < n; j++)
+            sum += (double)out[j] * (double)dout[j];
+    }
+    if (attn_has_elements(dlse))
+        sum -= (double)((const float *)dlse->data)[block->batch * attn_step_of(dlse, 0) + h * attn_step_of(dlse, 1) +
+                                                   (block->first + i) * attn_step_of(dlse, 2)];
+    return sum;
+}
+
+/** What a row gives to the gradient of its head's sink. */
+static double sink_part(const struct attn_run *run, int64_t h, const struct attn_backward_block *block, int64_t i)
+{
+    const struct attn_work *work = &block->work;
+    const float sink = *work->sinks, lse = work->lse[i * work->lse_stride], delta = block->delta[i];
     if (sink == -INFINITY)
         return 0.0;
-    return -exp((double)sink - (double)lse) * (double)block->delta[i];
+    return -exp((double)sink - (double)lse) * (isfinite(delta) ? (double)delta : exact_delta(run, h, block, i));
 }
 
 /** Sums of biases by distance that a span of a head has: that of the slope, then those of the table. */
@@ -153,7 +186,7 @@ static void add_rows(const struct attn_run *run, int64_t s, int64_t h, void *scr
             continue;
         const int64_t queries = block.work.num_queries;
         for (int64_t i = 0; b->dsinks && i < queries; i++)
-            *sink += sink_part(&block.work, &block, i);
+            *sink += sink_part(run, h, &block, i);
         const float *dots =
             attn_backward_floats(run, b->dots_at) + (block.delta - attn_backward_floats(run, b->delta_at));
         for (int64_t i = 0; b->dhead_scale && i < queries; i++)

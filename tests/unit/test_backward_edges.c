@@ -2,7 +2,8 @@
 /*
  * The backward pass where there is nothing to compute, whatever the lengths of
  * the other axes; in a child made by fork(), which has none of its parent's
- * threads; and from inside a callback of another one.
+ * threads; from inside a callback of another one; and where floats have no room for
+ * a product of rows.
  */
 #include "fixture.h"
 #include "large.h"
@@ -229,13 +230,49 @@ static void test_inside(void **state)
     }
 }
 
+/* --------------------------------------------------------------------- sinks -- */
+
+/** The gradient of a sink is a small weight times a product of rows for which floats may have no room. */
+static void test_sink_of_large_rows(void **state)
+{
+    (void)state;
+    enum { D = 70 };
+    const struct {
+        float sink, row, expected;
+    } cases[] = {
+        {-22.0f, 1e20f, (float)(-1.0261879631701891e-10 * 7e41)}, /* e^-23 of a product of 7e41 */
+        {-2000.0f, 1e20f, 0.0f},                                  /* a weight that is 0 */
+        {-1.0f, INFINITY, NAN},
+        {-2000.0f, NAN, NAN},
+    };
+    for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+        float one = 1.0f, v_data[D], out_data[D], lse_data, d_out_data[D], d_sink = 77.0f;
+        for (int c = 0; c < D; c++) {
+            v_data[c] = 1e20f;
+            d_out_data[c] = cases[n].row;
+        }
+        const attn_tensor q = attn_bhtd(&one, 1, 1, 1, 1), v = attn_bhtd(v_data, 1, 1, 1, D);
+        const attn_tensor out = attn_bhtd(out_data, 1, 1, 1, D), lse = attn_bhtd(&lse_data, 1, 1, 1, 1);
+        const attn_tensor d_out = attn_bhtd(d_out_data, 1, 1, 1, D);
+        attn_params params = attn_params_default();
+        params.lse = &lse;
+        params.sinks = &cases[n].sink;
+        assert_int_equal(attn_forward(&q, &q, &v, &out, &params), ATTN_OK);
+        attn_gradients g = attn_gradients_default();
+        g.out = &d_out;
+        g.sinks = &d_sink;
+        assert_int_equal(attn_backward(&q, &q, &v, &out, &params, &g), ATTN_OK);
+        if (isnan(cases[n].expected) ? isfinite(d_sink)
+                                     : !(fabsf(d_sink - cases[n].expected) <= 1e-4f * fabsf(cases[n].expected)))
+            fail_msg("case %zu: %g instead of %g", n, (double)d_sink, (double)cases[n].expected);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing),
-        cmocka_unit_test(test_one_side),
-        cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_inside),
+        cmocka_unit_test(test_nothing), cmocka_unit_test(test_one_side),           cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_inside),  cmocka_unit_test(test_sink_of_large_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
