@@ -34,22 +34,24 @@ void __wrap_attn_run_shares(const struct attn_team *team, void (*share)(void *co
 }
 
 /** The process gets OF_PROCESS after so many checks of the core. */
-static int checks_until_exchange;
+static int checks_until_exchange, exchanges;
 
-attn_status __real_attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k,
-                              const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                              enum check_depth depth);
-attn_status __wrap_attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k,
-                              const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                              enum check_depth depth);
+attn_status __real_attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                        const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
+attn_status __wrap_attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                        const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
 
-attn_status __wrap_attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k,
-                              const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                              enum check_depth depth)
+attn_status __wrap_attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                        const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, enum check_depth depth)
 {
-    const attn_status status = __real_attn_check(problem, q, k, v, out, params, depth);
-    if (checks_until_exchange && --checks_until_exchange == 0)
+    const attn_status status = __real_attn_check_rectangle(problem, rectangle, q, k, v, out, params, depth);
+    if (checks_until_exchange && --checks_until_exchange == 0) {
         OK(attn_set_executor(&executors[OF_PROCESS]));
+        exchanges++;
+    }
     return status;
 }
 
@@ -256,6 +258,7 @@ static void test_exchanged_executor(void **state)
         OK(attn_set_executor(NULL));
     }
     executors[OF_PROCESS].num_threads = 4;
+    assert_true(exchanges > 0);
 }
 
 int main(void)

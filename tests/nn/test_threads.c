@@ -17,19 +17,19 @@ static struct {
     int shapes, all;
 } checks;
 
-attn_status __real_attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k,
-                              const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                              enum check_depth depth);
-attn_status __wrap_attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k,
-                              const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                              enum check_depth depth);
+attn_status __real_attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                        const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
+attn_status __wrap_attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                        const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, enum check_depth depth);
 
-attn_status __wrap_attn_check(struct attn_problem *problem, const attn_tensor *q, const attn_tensor *k,
-                              const attn_tensor *v, const attn_tensor *out, const attn_params *params,
-                              enum check_depth depth)
+attn_status __wrap_attn_check_rectangle(struct attn_problem *problem, const struct attn_rectangle *rectangle,
+                                        const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                                        const attn_tensor *out, const attn_params *params, enum check_depth depth)
 {
     *(depth == CHECK_ALL ? &checks.all : &checks.shapes) += 1;
-    return __real_attn_check(problem, q, k, v, out, params, depth);
+    return __real_attn_check_rectangle(problem, rectangle, q, k, v, out, params, depth);
 }
 
 /** All shares on the calling thread; user counts the calls. */
