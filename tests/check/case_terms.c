@@ -67,8 +67,11 @@ static void draw_relative_bias(struct test_case *c, struct rng *rng)
         bias->max_distance = side / 2 + RNG_PICK(rng, 1, 1, 2, 10, 112, 128, 1000000, 1LL << 40);
     }
     float *table = CASE_PLACE(c, SLOT_BIAS_TABLE, float, bias->buckets *heads, rng);
-    for (int64_t i = 0; i < heads * bias->buckets; i++)
+    for (int64_t i = 0; i < heads * bias->buckets; i++) {
         table[i] = size * rng_normal(rng);
+        if (c->values == VALUES_CONSTANT) /* equal weights that do not add up exactly, as with sinks */
+            table[i] = table[i] > 0 ? 0 : -1e4f;
+    }
     bias->table = table;
     c->params.relative_bias = bias;
 }
@@ -146,6 +149,9 @@ void case_draw_terms(struct test_case *c, struct rng *rng)
         draw_softcap(c, rng);
     if (case_has(c, FORM_RELATIVE_BIAS))
         draw_relative_bias(c, rng);
+    if (c->values ==
+        VALUES_CONSTANT) /* all far distances have one weight, which does not add up exactly, as with sinks */
+        c->forms &= ~(1u << FORM_DISENTANGLED);
     if (case_has(c, FORM_DISENTANGLED))
         draw_disentangled(c, rng);
     if (case_has(c, FORM_ROPE))
