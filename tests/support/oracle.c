@@ -80,9 +80,9 @@ int reference_takes_exact_pairs(const attn_tensor *q, const attn_tensor *k, cons
 {
     const char *const isa = params->isa == NULL ? attn_isa_active() : params->isa;
     const int64_t rows = k->shape[1] > 0 ? q->shape[2] * (q->shape[1] / k->shape[1]) : 0;
-    return test_isa_has_table(isa) && q->dtype == ATTN_BF16 && k->dtype == ATTN_F32 && v->dtype == ATTN_F32 &&
-           params->sums == ATTN_SUMS_FREE && rows <= 8 && !params->ragged && !params->rope && !params->disentangled &&
-           !params->weight_callback;
+    return params->k_scale && test_isa_has_table(isa) && q->dtype == ATTN_BF16 && k->dtype == ATTN_F32 &&
+           v->dtype == ATTN_F32 && params->sums == ATTN_SUMS_FREE && rows <= 8 && !params->ragged && !params->rope &&
+           !params->disentangled && !params->weight_callback;
 }
 
 int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,

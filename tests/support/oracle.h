@@ -77,7 +77,7 @@ int reference_rounds_weights(const attn_tensor *q, const attn_tensor *k, const a
 
 /**
  * Whether it multiplies ATTN_I4 or ATTN_F8_E4M3 in pairs as it lies: few queries of bf16 whose sums are free, with a k
- * and v of f32, which stand for such numbers. (Tests of sets for pairs have no other f32 beside bf16.)
+ * and v of f32 that stand for such numbers, as params->k_scale, which is not looked at otherwise, says.
  */
 int reference_takes_exact_pairs(const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
                                 const attn_params *params);
