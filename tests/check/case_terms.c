@@ -149,9 +149,6 @@ void case_draw_terms(struct test_case *c, struct rng *rng)
         draw_softcap(c, rng);
     if (case_has(c, FORM_RELATIVE_BIAS))
         draw_relative_bias(c, rng);
-    if (c->values ==
-        VALUES_CONSTANT) /* all far distances have one weight, which does not add up exactly, as with sinks */
-        c->forms &= ~(1u << FORM_DISENTANGLED);
     if (case_has(c, FORM_DISENTANGLED))
         draw_disentangled(c, rng);
     if (case_has(c, FORM_ROPE))
