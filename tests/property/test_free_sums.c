@@ -290,6 +290,15 @@ static void plant(struct rng *rng, const attn_tensor *t, int nans)
         dtype_store(t->dtype, t->data, rng_range(rng, 0, n - 1), NAN);
 }
 
+/** Whether floats have the same bits; a NaN is like any NaN. */
+static int same_floats(const float *a, const float *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            return 0;
+    return 1;
+}
+
 /**
  * One query or few for each key head, with sums of either kind: rows of K and V that follow each other without a gap
  * may be gone through in another way than rows with something between them, in the widths that kernels are made for
@@ -340,8 +349,7 @@ static int side_by_side(struct rng *rng, const char *isa)
                      "attn_forward");
     }
     const size_t rows = (size_t)(batch * heads * group);
-    const int holds = memcmp(outs[0], outs[1], rows * (size_t)dv * sizeof(float)) == 0 &&
-                      memcmp(lses[0], lses[1], rows * sizeof(float)) == 0;
+    const int holds = same_floats(outs[0], outs[1], rows * (size_t)dv) && same_floats(lses[0], lses[1], rows);
     if (!holds)
         printf("  %s and %s, %d x %d of %d and %d channels: other bits apart\n", attn_dtype_name(near.dtype),
                attn_dtype_name(near_v.dtype), (int)rows, (int)tk, (int)dk, (int)dv);
