@@ -236,6 +236,8 @@ ATTN_INLINE void meet_state(const int nr, const int nw, panel_tile acc, const st
     }
 }
 
+/** Values come last: a sum that began with them would round each of its terms as coarsely as the values are large, which
+ * is felt where all that is to be corrected is small beside them. */
 ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_panel *x, int64_t i)
 {
     panel_tile acc;
@@ -244,14 +246,21 @@ ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_
     meet_state(nr, nw, acc, x, i);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
-        const vf beta = vf_set1(x->beta[i + r]);
+        const vf minus = vf_set1(-x->beta[i + r]);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
-            acc[r][w] = vf_mul(beta, vf_sub(vf_load(u + r * x->width + w * VF_LEN), acc[r][w]));
+            acc[r][w] = vf_mul(minus, acc[r][w]);
     }
     tile_products(nr, nw, acc, scores, ATTN_CHUNK, x->u, x->width, i);
     ATTN_UNROLL
     for (int j = 0; j < nr; j++) {
+        const vf beta = vf_set1(x->beta[i + j]);
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++) {
+            float *const at = u + j * x->width + w * VF_LEN;
+            acc[j][w] = vf_fma(beta, vf_load(at), acc[j][w]);
+            vf_store(at, acc[j][w]);
+        }
         ATTN_UNROLL
         for (int r = j + 1; r < nr; r++) {
             const vf y = vf_set1(scores[r * ATTN_CHUNK + i + j]);
@@ -259,9 +268,6 @@ ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_
             for (int w = 0; w < nw; w++)
                 acc[r][w] = vf_fma(y, acc[j][w], acc[r][w]);
         }
-        ATTN_UNROLL
-        for (int w = 0; w < nw; w++)
-            vf_store(u + j * x->width + w * VF_LEN, acc[j][w]);
     }
 }
 
