@@ -236,8 +236,8 @@ ATTN_INLINE void meet_state(const int nr, const int nw, panel_tile acc, const st
     }
 }
 
-/** Values come last: a sum that began with them would round each of its terms as coarsely as the values are large, which
- * is felt where all that is to be corrected is small beside them. */
+/** Values come last: a sum that began with them would round each of its terms as coarsely as the values are large,
+ * which is felt where all that is to be corrected is small beside them. */
 ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_panel *x, int64_t i)
 {
     panel_tile acc;

@@ -145,8 +145,15 @@ void naive_live_scores(const struct oracle_inputs *inputs, const struct oracle_r
         scores[j] = row->live[j] ? score(inputs, row, steps, j, scale, order, ATTN_SCORES_MASKED) : -INFINITY;
 }
 
+/** The key that is number m in an order that begins at key first. */
+static int64_t key_at(int64_t m, int order, int64_t first, int64_t tk)
+{
+    const int64_t at = (first + m) % tk;
+    return order & NAIVE_KEYS_BACKWARDS ? tk - 1 - at : at;
+}
+
 void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, const float *scores, attn_dtype steps,
-               int order, float *out, float *lse, float *weights)
+               int order, int64_t first, float *out, float *lse, float *weights)
 {
     const attn_params *p = inputs->params;
     const struct oracle_query *query = &row->query;
@@ -158,7 +165,7 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
         max = scores[j] > max ? scores[j] : max;
     const float base = max == -INFINITY ? 0 : max;
     for (int64_t m = 0; m < tk; m++) {
-        const int64_t j = order & NAIVE_KEYS_BACKWARDS ? tk - 1 - m : m;
+        const int64_t j = key_at(m, order, first, tk);
         weights[j] = expf(scores[j] - base);
         lanes[order & NAIVE_LIKE_LIBRARY ? m % LANES : 0] += weights[j];
     }
@@ -171,7 +178,7 @@ void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row,
     for (int64_t c = 0; c < dv; c++)
         out[c] = 0;
     for (int64_t m = 0; m < tk; m++) {
-        const int64_t j = order & NAIVE_KEYS_BACKWARDS ? tk - 1 - m : m;
+        const int64_t j = key_at(m, order, first, tk);
         const float before = weights[j];
         weights[j] = dtype_round(steps, sum == 0 ? 0 : weights[j] / sum);
         if (!row->live[j])

@@ -367,20 +367,29 @@ static void keep_largest(double *error, float got, double exact, double unit, in
         *error = difference;
 }
 
+/** Computes a row naively in an order, beginning with key first, and keeps the largest errors of its sums. */
+static void measure_sums(struct reference *ref, const struct naive *naive, const struct oracle_inputs *inputs,
+                         const struct oracle_row *row, struct naive_types types, int order, int64_t first)
+{
+    const int64_t r = (row->query.b * ref->heads + row->query.h) * ref->tq + row->query.token;
+    float lse;
+    naive_row(inputs, row, naive->live_scores, types.steps, order, first, naive->out, &lse, naive->weights);
+    keep_largest(&ref->naive_lse_error[r], lse, ref->lse[r], ref->lse_unit[r], order);
+    for (int64_t c = 0; c < ref->dv; c++)
+        keep_largest(&ref->naive_out_error[r * ref->dv + c], dtype_round(types.out, naive->out[c]),
+                     ref->out[r * ref->dv + c], ref->out_unit[r * ref->dv + c], order);
+}
+
 /** Computes a row naively in every order, and keeps the largest errors. */
 static void measure_naive_row(struct reference *ref, const struct naive *naive, const struct oracle_inputs *inputs,
                               const struct oracle_row *row, struct naive_types types)
 {
     const int64_t head = row->query.b * ref->heads + row->query.h, r = head * ref->tq + row->query.token;
     for (int order = 0; order < NAIVE_ORDERS; order++) {
-        float lse, *sums = naive->key_sums + (order * ref->batch * ref->heads + head) * ref->tk;
+        float *sums = naive->key_sums + (order * ref->batch * ref->heads + head) * ref->tk;
         if (!(order & NAIVE_KEYS_BACKWARDS)) /* which changes nothing about scores */
             naive_live_scores(inputs, row, types.steps, order, naive->live_scores);
-        naive_row(inputs, row, naive->live_scores, types.steps, order, naive->out, &lse, naive->weights);
-        keep_largest(&ref->naive_lse_error[r], lse, ref->lse[r], ref->lse_unit[r], order);
-        for (int64_t c = 0; c < ref->dv; c++)
-            keep_largest(&ref->naive_out_error[r * ref->dv + c], dtype_round(types.out, naive->out[c]),
-                         ref->out[r * ref->dv + c], ref->out_unit[r * ref->dv + c], order);
+        measure_sums(ref, naive, inputs, row, types, order, 0);
         for (int64_t j = 0; j < ref->tk; j++) {
             keep_largest(&ref->naive_weights_error[r * ref->tk + j], naive->weights[j], ref->weights[r * ref->tk + j],
                          ref->weights_unit[r * ref->tk + j], order);
@@ -393,6 +402,9 @@ static void measure_naive_row(struct reference *ref, const struct naive *naive, 
             keep_largest(&ref->naive_scores_error[r * ref->tk + j], naive->scores[j], ref->scores[r * ref->tk + j],
                          ref->scores_unit[r * ref->tk + j], order);
     }
+    const int few = ref->batch * ref->heads * ref->tq <= NAIVE_FEW_ROWS;
+    for (int64_t turn = 1; few && turn < NAIVE_TURNS; turn++) /* live_scores are those of the last order */
+        measure_sums(ref, naive, inputs, row, types, NAIVE_LIKE_LIBRARY, turn * ref->tk / NAIVE_TURNS);
 }
 
 /** Sums over queries, per key; naive: NULL, or what the naive computation made of them. */

@@ -71,13 +71,21 @@ enum {
 #define NAIVE_ORDERS (NAIVE_LIKE_LIBRARY + 1)
 
 /**
+ * Where a result has so few rows that each order's error is next to a single number drawn, which may be small by
+ * chance, the library's order is tried from so many keys on, in a circle.
+ */
+#define NAIVE_FEW_ROWS 4
+#define NAIVE_TURNS    16
+
+/**
  * One row of the naive computation on tensors of f32, in f32 but for the
  * rounding of scores and of finished weights to steps. Writes dv values, the
  * lse and tk weights. Which keys are live and kept is taken from the row, scores
- * from naive_live_scores(): they do not depend on the order of the keys.
+ * from naive_live_scores(): they do not depend on the order of the keys, which
+ * goes from key first on, in a circle.
  */
 void naive_row(const struct oracle_inputs *inputs, const struct oracle_row *row, const float *scores, attn_dtype steps,
-               int order, float *out, float *lse, float *weights);
+               int order, int64_t first, float *out, float *lse, float *weights);
 
 /** scale * q·k of the row's live keys, before softcap; of others 0. */
 void naive_products(const struct oracle_inputs *inputs, const struct oracle_row *row, int order, float *products);

@@ -9,7 +9,8 @@
  * where both errors are the largest over all elements of one output of one
  * call, in the oracle's units (see oracle.c: an error of 1 is what one f32
  * rounding can do to that element), and the naive computation's is the worst
- * of five ways to order its steps (naive.c). The factor 2 is flash-attention's: both
+ * of five ways to order its steps (naive.c), and of more where there are so few
+ * rows that five may all be good by chance. The factor 2 is flash-attention's: both
  * computations round about as often, so neither should be far ahead. The floor
  * is needed because the naive computation of a small case is sometimes exact
  * whatever the order; it counts the roundings that the library's formulas have
