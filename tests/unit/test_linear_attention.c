@@ -67,6 +67,41 @@ static void test_rules(void **state)
     must_give(halves, 1, betas, (float[]){3, 4, 8}, (float[]){6, 2});
 }
 
+/**
+ * A chunk of tokens of the same key but for its sign, whose values are large beside what S has to say of them: a
+ * token's sum with those before it must not round as coarsely as values are large, in the same way each time.
+ */
+static void test_alike_keys(void **state)
+{
+    (void)state;
+    enum { N = ATTN_LINEAR_ATTENTION_CHUNK };
+    float q[N], k[N], v[N], beta[N], got[N];
+    double expected[N], s = 0, largest = 0;
+    for (int t = 0; t < N; t++) {
+        q[t] = beta[t] = 1;
+        v[t] = 0.99f;
+        k[t] = t % 2 ? 0.03f : -0.03f;
+        s += (double)k[t] * ((double)v[t] - (double)k[t] * s);
+        expected[t] = s;
+        largest = fmax(largest, fabs(s));
+    }
+    const attn_tensor qt = attn_bhtd(q, 1, 1, N, 1), kt = attn_bhtd(k, 1, 1, N, 1), vt = attn_bhtd(v, 1, 1, N, 1);
+    const attn_tensor ot = attn_bhtd(got, 1, 1, N, 1), bt = attn_bhtd(beta, 1, 1, N, 1);
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        if (!attn_isa_supported(attn_isa_name(isa)))
+            continue;
+        attn_linear_attention_params p = attn_linear_attention_params_default();
+        p.isa = attn_isa_name(isa);
+        p.scale = 1;
+        p.beta = &bt;
+        assert_int_equal(attn_linear_attention(&qt, &kt, &vt, &ot, &p), ATTN_OK);
+        for (int t = 0; t < N; t++)
+            if (!(fabs((double)got[t] - expected[t]) <= 16 * 0x1p-24 * largest))
+                fail_msg("%s: out[%d] is %.9g, expected %.9g: off by %.1f units of the largest", p.isa, t,
+                         (double)got[t], expected[t], fabs((double)got[t] - expected[t]) * 0x1p24 / largest);
+    }
+}
+
 /** Four heads of q for two states, one head of k, the default scale; out_head 0 and 1 read state 0. */
 static void test_heads_and_scale(void **state)
 {
@@ -298,10 +333,15 @@ static void test_fork(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rules),           cmocka_unit_test(test_heads_and_scale),
-        cmocka_unit_test(test_nothing),         cmocka_unit_test(test_no_channels_of_keys),
-        cmocka_unit_test(test_reset_of_nan),    cmocka_unit_test(test_float_state),
-        cmocka_unit_test(test_denormal_values), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_alike_keys),
+        cmocka_unit_test(test_heads_and_scale),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_no_channels_of_keys),
+        cmocka_unit_test(test_reset_of_nan),
+        cmocka_unit_test(test_float_state),
+        cmocka_unit_test(test_denormal_values),
+        cmocka_unit_test(test_fork),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
