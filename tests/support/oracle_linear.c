@@ -36,20 +36,21 @@
  * q_d^2 (V_de + K_de + (u S_de)^2) + (u sum_d)^2) + 2 u |out|.
  *
  * Roundings depend on each other where the same numbers are multiplied again and
- * again: while a key k is the one before it but for the sign, and the decay is the same,
- * the product of two keys of a chunk and of the decays between them is off by the same
- * part e_m for all tokens that are m apart. With L_me what column e of S would change by
- * along k, for each unit of e_m, and w_je what token j of the chunk has written along k,
- * faded, a token t corrects what it finds of both:
+ * again: while a key k is the one before it but for the sign, and decays are the same,
+ * the product c_m of two keys of a chunk that are m tokens apart, and of the decays
+ * between them, is off by the same part e_m each time. With L_mde what S_de would change
+ * by for each unit of e_m, and w_t what token t of the chunk has written along k, a token
+ * corrects what it finds of both:
  *
- *     L_me = a L_me - beta k'k (a L_me + w_(t-m)e),   w_je = a w_je
+ *     x_me = -beta (sum_d k_d a_d L_mde + c_m w_(t-m)e),   L_mde = a_d L_mde + k_d x_me
  *
- * e_m is a part that all have (of k'k 3, of beta 1), one that grows by a rounding with
- * each factor, one that m times the error of exp() makes, and two roundings of its own:
+ * e_m is a part that all have (of the keys' product 3, of beta 1), one that grows by a
+ * rounding with each factor, one that m times the error of exp() makes, and two roundings
+ * of its own. A read by a row q has, beside its variance, with y_m = sum_d q_d L_mde,
  *
- *     A_e = u^2 (4 (sum_m L_me)^2 + sum_m (sum_(n >= m) L_ne)^2 + 4 (sum_m m L_me)^2 + 2 sum_m L_me^2)
+ *     u^2 (4 (sum_m y_m)^2 + sum_m (sum_(n >= m) y_n)^2 + 4 (sum_m m y_m)^2 + 2 sum_m y_m^2)
  *
- * of which the first is all that there is without a decay. V_de has k_d^2 A_e beside it.
+ * of which the first is all that there is without a decay, and S_de the same of L_mde.
  *
  * Numbers near the end of the range: a factor of a decay below 2^-126 may be 0, so a
  * unit has FLT_MIN times all that a column has held without decay; products have
@@ -120,13 +121,14 @@ int64_t linear_key_head(const struct linear_inputs *in, int64_t h)
 
 /* --------------------------------------------------------------- recurrence -- */
 
-/** Tokens of the same key, and of the same decay. */
+/** Tokens of the same key, and of the same decays. */
 struct alike {
-    double *key, decay; /**< [dk]; of the last token */
-    double *written;    /**< [ATTN_LINEAR_ATTENTION_CHUNK][dv] w, of the tokens of the chunk so far */
-    double *lag;        /**< [ATTN_LINEAR_ATTENTION_CHUNK][dv] L, of distances from 1 on */
-    double *variance;   /**< [dv] A */
-    int known, tokens;  /**< whether there is a last token; tokens in written */
+    double *key, *exponents; /**< [dk] of the last token */
+    double *written;         /**< [CHUNK][dv] w, of the tokens of the chunk so far */
+    double *lag;             /**< [CHUNK][dk][dv] L, of distances from 1 on */
+    double *along;           /**< [CHUNK][dv] y of a row */
+    int run;                 /**< tokens that were alike, up to the last one; 0: there is none */
+    int tokens, reach;       /**< those in written; distances in lag */
 };
 
 /** A state, with the variance of each of its numbers. */
@@ -176,7 +178,7 @@ static void clear(struct head *work)
     memset(work->state.kept, 0, (size_t)n * sizeof(double));
     memset(work->state.top, 0, (size_t)work->dv * sizeof(double));
     work->state.beyond = 0;
-    work->alike.known = 0;
+    work->alike.run = work->alike.reach = 0;
 }
 
 static void load_state(struct head *work, int64_t sequence)
@@ -229,86 +231,87 @@ static void product(struct head *work, const double *row)
     }
 }
 
-/** row'k of the keys that are alike. */
-static double along(const struct head *work, const double *row)
+static double exponent_at(const struct head *work, int64_t t, int64_t d)
 {
-    double sum = 0;
-    for (int64_t d = 0; d < work->dk; d++)
-        sum += row[d] * work->alike.key[d];
-    return sum;
+    const attn_tensor *decay = work->in->params->decay;
+    return decay ? (double)tensor_get(decay, work->b, work->h, t, d) : 0;
 }
 
-/** The sign with which the token's key is that of the one before it, 0 if it is another or its decay is. */
-static int sign_of_key(const struct head *work, double decay)
+/** The sign with which the token's key is that of the one before it, 0 if it is another or a decay is. */
+static int sign_of_key(const struct head *work, int64_t t)
 {
     const struct alike *alike = &work->alike;
-    int same = alike->known && alike->decay == decay, opposite = same;
+    int same = alike->run > 0, opposite = same;
     for (int64_t d = 0; d < work->dk; d++) {
-        same &= work->k[d] == alike->key[d];
-        opposite &= work->k[d] == -alike->key[d];
+        const int decays = exponent_at(work, t, d) == alike->exponents[d];
+        same &= decays && work->k[d] == alike->key[d];
+        opposite &= decays && work->k[d] == -alike->key[d];
     }
     return same ? 1 : opposite ? -1 : 0;
 }
 
-/** A of a column. */
-static double variance_alike(const struct head *work, int64_t e, int decays)
+/** y of a row, of all distances. */
+static void find_along(struct head *work, const double *row)
+{
+    const struct alike *alike = &work->alike;
+    memset(alike->along, 0, (size_t)(alike->reach * work->dv) * sizeof(double));
+    for (int64_t i = 0; i < alike->reach * work->dk; i++)
+        for (int64_t e = 0; e < work->dv; e++)
+            alike->along[i / work->dk * work->dv + e] += row[i % work->dk] * alike->lag[i * work->dv + e];
+}
+
+/** The variance that a number has by what it would change by with e_1, e_2 ... */
+static double variance_of(const struct head *work, const double *lag, int64_t pitch)
 {
     double sum = 0, chain = 0, weighted = 0, squares = 0;
-    for (int m = ATTN_LINEAR_ATTENTION_CHUNK - 1; m >= 0; m--) {
-        const double lag = work->alike.lag[m * work->dv + e];
-        sum += lag;
+    for (int m = work->alike.reach; m > 0; m--) {
+        const double x = lag[(m - 1) * pitch];
+        sum += x;
         chain += square(sum);
-        weighted += (m + 1) * lag;
-        squares += square(lag);
+        weighted += m * x;
+        squares += square(x);
     }
-    const double variance = square(U) * (4 * square(sum) + (decays ? chain + 4 * square(weighted) + 2 * squares : 0));
+    const double of_decays = work->in->params->decay ? chain + 4 * square(weighted) + 2 * squares : 0;
+    const double variance = square(U) * (4 * square(sum) + of_decays);
     return isfinite(variance) ? variance : (double)INFINITY;
 }
 
-/** Whether all channels fade by the same exponent, which is written. */
-static int one_exponent(const struct head *work, int64_t t, double *exponent)
-{
-    const attn_tensor *decay = work->in->params->decay;
-    *exponent = decay && work->dk > 0 ? (double)tensor_get(decay, work->b, work->h, t, 0) : 0;
-    for (int64_t d = 1; decay && d < work->dk; d++)
-        if ((double)tensor_get(decay, work->b, work->h, t, d) != *exponent)
-            return 0;
-    return work->dk > 0;
-}
-
-/** What a token that writes k u' changes of L, w and A. */
+/** What a token that writes k u' changes of L and w. */
 static void follow_alike(struct head *work, int64_t t, double beta)
 {
     struct alike *alike = &work->alike;
-    double exponent;
-    if (!one_exponent(work, t, &exponent)) {
-        alike->known = 0;
-        return;
-    }
-    const double a = exp(exponent);
-    int sign = sign_of_key(work, exponent);
+    const int64_t dk = work->dk, dv = work->dv;
+    int sign = sign_of_key(work, t);
     if (sign == 0) {
-        memset(alike->lag, 0, (size_t)(ATTN_LINEAR_ATTENTION_CHUNK * work->dv) * sizeof(double));
-        memcpy(alike->key, work->k, (size_t)work->dk * sizeof(double));
-        alike->decay = exponent;
-        alike->known = sign = 1;
-        alike->tokens = 0;
+        for (int64_t d = 0; d < dk; d++) {
+            alike->key[d] = work->k[d];
+            alike->exponents[d] = exponent_at(work, t, d);
+        }
+        sign = 1;
+        alike->run = alike->tokens = alike->reach = 0;
     }
-    const double part = beta * along(work, alike->key);
-    for (int m = 1; m <= ATTN_LINEAR_ATTENTION_CHUNK; m++) {
-        double *const lag = alike->lag + (m - 1) * work->dv;
-        double *const written = m <= alike->tokens ? alike->written + (alike->tokens - m) * work->dv : NULL;
-        for (int64_t e = 0; e < work->dv; e++) {
-            lag[e] *= a;
-            if (written)
-                written[e] *= a;
-            lag[e] -= part * (lag[e] + (written ? written[e] : 0));
+    for (; alike->reach < alike->tokens; alike->reach++)
+        memset(alike->lag + alike->reach * dk * dv, 0, (size_t)(dk * dv) * sizeof(double));
+    for (int64_t i = 0; i < alike->reach * dk; i++) {
+        const double a = exp(alike->exponents[i % dk]);
+        for (int64_t e = 0; e < dv; e++)
+            alike->lag[i * dv + e] *= a;
+    }
+    find_along(work, alike->key);
+    for (int m = 1; m <= alike->reach; m++) {
+        const double *const written = m <= alike->tokens ? alike->written + (alike->tokens - m) * dv : NULL;
+        double product = 0;
+        for (int64_t d = 0; d < dk; d++)
+            product += square(alike->key[d]) * exp(m * alike->exponents[d]);
+        for (int64_t e = 0; e < dv; e++) {
+            const double x = -beta * (alike->along[(m - 1) * dv + e] + (written ? product * written[e] : 0));
+            for (int64_t d = 0; d < dk; d++)
+                alike->lag[((m - 1) * dk + d) * dv + e] += alike->key[d] * x;
         }
     }
-    for (int64_t e = 0; e < work->dv; e++) {
-        alike->written[alike->tokens * work->dv + e] = sign * work->u[e];
-        alike->variance[e] = variance_alike(work, e, a != 1);
-    }
+    for (int64_t e = 0; e < dv; e++)
+        alike->written[alike->tokens * dv + e] = sign * work->u[e];
+    alike->run++;
     alike->tokens++;
 }
 
@@ -370,8 +373,9 @@ static void read_token(struct head *work, int64_t out_head, int64_t t)
     for (int64_t d = 0; d < work->dk; d++)
         length += fabs(work->q[d]);
     product(work, work->q);
-    for (int64_t e = 0; work->alike.known && e < work->dv; e++)
-        work->sum_variance[e] += square(along(work, work->q)) * work->alike.variance[e];
+    find_along(work, work->q);
+    for (int64_t e = 0; e < work->dv; e++)
+        work->sum_variance[e] += variance_of(work, work->alike.along + e, work->dv);
     const double scale = fabs(work->scale), lost = scale * length * (double)FLT_MIN;
     for (int64_t e = 0; e < work->dv; e++) {
         out[e] = work->scale * work->sum[e];
@@ -387,8 +391,7 @@ static void store_state(struct head *work, int64_t sequence)
     const int64_t at = (sequence * work->in->v->shape[1] + work->h) * work->dk * work->dv;
     double *value = work->result->of[LINEAR_STATE].value + at, *unit = work->result->of[LINEAR_STATE].unit + at;
     for (int64_t i = 0; i < work->dk * work->dv; i++) {
-        const double key = work->alike.known ? work->alike.key[i / work->dv] : 0;
-        const double alike = key == 0 ? 0 : square(key) * work->alike.variance[i % work->dv];
+        const double alike = work->alike.reach ? variance_of(work, work->alike.lag + i, work->dk * work->dv) : 0;
         value[i] = work->state.s[i];
         unit[i] = work->state.beyond ? (double)INFINITY : sqrt(work->state.variance[i] + work->state.kept[i] + alike);
         unit[i] += work->in->params->decay ? (double)FLT_MIN * work->state.top[i % work->dv] : 0;
@@ -441,8 +444,8 @@ struct linear_reference linear_reference_compute_alone(const struct linear_input
     const int64_t *out = in->out->shape, heads = in->v->shape[1], dk = in->q->shape[3], dv = in->v->shape[3];
     struct linear_reference result = {
         .of = {numbers_of(out[0] * out[1] * out[2] * out[3]), numbers_of(linear_sequences(in) * heads * dk * dv)}};
-    const int64_t chunk = ATTN_LINEAR_ATTENTION_CHUNK * dv;
-    double *memory = allocate(3 * dk * dv + 2 * chunk + 5 * dv + 3 * dk);
+    const int64_t chunk = ATTN_LINEAR_ATTENTION_CHUNK * dv, lags = in->params->beta ? chunk * dk : 0;
+    double *memory = allocate(3 * dk * dv + 2 * chunk + lags + 4 * dv + 4 * dk);
     struct head work = {.in = in, .result = &result, .dk = dk, .dv = dv};
     double **const parts[] = {&work.state.s,
                               &work.state.variance,
@@ -454,10 +457,11 @@ struct linear_reference linear_reference_compute_alone(const struct linear_input
                               &work.q,
                               &work.k,
                               &work.alike.key,
+                              &work.alike.exponents,
                               &work.alike.written,
-                              &work.alike.lag,
-                              &work.alike.variance};
-    const int64_t sizes[] = {dk * dv, dk * dv, dk * dv, dv, dv, dv, dv, dk, dk, dk, chunk, chunk, dv};
+                              &work.alike.along,
+                              &work.alike.lag};
+    const int64_t sizes[] = {dk * dv, dk * dv, dk * dv, dv, dv, dv, dv, dk, dk, dk, dk, chunk, chunk, lags};
     double *next = memory;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         *parts[i] = next;
