@@ -100,12 +100,10 @@ ATTN_INLINE void score_tile_of(const int nr, const int nw, const struct attn_chu
     tile_products(nr, nw, acc, x->a + i * x->a_pitch, x->a_pitch, x->kt + j, x->kt_pitch, x->dk);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
-        const vf factor = vf_set1(x->factor ? x->factor[i + r] : 1.0f);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
             const int64_t at = (i + r) * x->to_pitch + j + w * VF_LEN;
-            const vf s = x->factor ? vf_mul(acc[r][w], factor) : acc[r][w];
-            vf_store(x->to + at, x->within ? vf_mul(s, vf_load(x->within + at)) : s);
+            vf_store(x->to + at, x->within ? vf_mul(acc[r][w], vf_load(x->within + at)) : acc[r][w]);
         }
     }
 }
@@ -181,7 +179,7 @@ static void near_scores(const struct attn_near_scores *x)
         vf parts[VF_LEN];
         for (int j = 0; j < VF_LEN; j++)
             parts[j] = j <= i && x->dk > 0 ? vf_load(x->parts + (i * VF_LEN + j) * VF_LEN) : vf_zero();
-        vf_store(x->to + i * ATTN_CHUNK, vf_mul(vf_sum_across(parts), vf_set1(x->factor ? x->factor[i] : 1.0f)));
+        vf_store(x->to + i * ATTN_CHUNK, vf_sum_across(parts));
     }
 }
 
@@ -244,13 +242,6 @@ ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_
     const float *const scores = x->scores + i * ATTN_CHUNK;
     float *const u = x->u + i * x->width;
     meet_state(nr, nw, acc, x, i);
-    ATTN_UNROLL
-    for (int r = 0; r < nr; r++) {
-        const vf minus = vf_set1(-x->beta[i + r]);
-        ATTN_UNROLL
-        for (int w = 0; w < nw; w++)
-            acc[r][w] = vf_mul(minus, acc[r][w]);
-    }
     tile_products(nr, nw, acc, scores, ATTN_CHUNK, x->u, x->width, i);
     ATTN_UNROLL
     for (int j = 0; j < nr; j++) {
@@ -258,7 +249,7 @@ ATTN_INLINE void solve_tile(const int nr, const int nw, const struct attn_chunk_
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
             float *const at = u + j * x->width + w * VF_LEN;
-            acc[j][w] = vf_fma(beta, vf_load(at), acc[j][w]);
+            acc[j][w] = vf_mul(beta, vf_sub(vf_load(at), acc[j][w]));
             vf_store(at, acc[j][w]);
         }
         ATTN_UNROLL

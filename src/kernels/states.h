@@ -39,7 +39,6 @@ struct attn_chunk_scores {
     const float *kt; /**< [dk][kt_pitch] keys turned: lanes are keys */
     ptrdiff_t kt_pitch;
     const float *within; /**< the shape of to: what they are multiplied by; NULL: 1 */
-    const float *factor; /**< [n] the same of each row; NULL: 1 */
     float *to; /**< [n][to_pitch]: key 0 first. Of keys behind its own a row has anything, up to whole panels */
     ptrdiff_t to_pitch;
 };
@@ -63,10 +62,9 @@ struct attn_near_scores {
     ptrdiff_t a_pitch;
     const float *k; /**< [n][k_pitch] */
     ptrdiff_t k_pitch;
-    const float *decay;  /**< [n][dk] */
-    const float *factor; /**< [n] of each row; NULL: 1 */
-    float *parts;        /**< [lanes][lanes][lanes] to work in */
-    float *to;           /**< [n][ATTN_CHUNK]: key 0 first, whole vectors */
+    const float *decay; /**< [n][dk] */
+    float *parts;       /**< [lanes][lanes][lanes] to work in */
+    float *to;          /**< [n][ATTN_CHUNK]: key 0 first, whole vectors */
 };
 
 /** Rows that are asked for meanwhile, into L2: they will be read, or written, after this. */
@@ -167,7 +165,7 @@ struct attn_state_kernels {
     void (*features)(const struct attn_features *x);
     void (*scores)(const struct attn_chunk_scores *x);
     void (*near_scores)(const struct attn_near_scores *x);
-    /** u_i = beta_i (u_i - factor_i S'a_i) + the sum over j < i of scores_ij u_j: what tokens write with beta. */
+    /** u_i = beta_i (u_i - factor_i S'a_i - the sum over j < i of scores_ij u_j): what tokens write with beta. */
     void (*solve)(const struct attn_chunk_panel *x);
     /** o_i = factor_i S'a_i + the sum over j <= i of scores_ij u_j. */
     void (*read)(const struct attn_chunk_panel *x);

@@ -78,10 +78,9 @@ static void take_chunk(struct chunk *c)
 
 /* ------------------------------------------------------------------ scores -- */
 
-/** Rows of the chunk, and what their scores are multiplied by. */
+/** Rows of the chunk, and where their scores go. */
 struct left {
     struct attn_floats a;
-    const float *factor; /**< [n]; NULL: 1 */
     float *to;
 };
 
@@ -99,7 +98,6 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
                                               .k = c->k.rows + first * c->k.pitch,
                                               .k_pitch = c->k.pitch,
                                               .decay = scratch->decay + first * dk,
-                                              .factor = x->factor ? x->factor + first : NULL,
                                               .parts = scratch->near,
                                               .to = x->to + first * ATTN_CHUNK + first};
         c->states->near_scores(&near);
@@ -123,7 +121,6 @@ static void split_scores(const struct chunk *c, const struct left *x, int first,
                                              .a_pitch = faded.pitch,
                                              .kt = scratch->turned,
                                              .kt_pitch = half,
-                                             .factor = x->factor ? x->factor + middle : NULL,
                                              .to = x->to + middle * ATTN_CHUNK + first,
                                              .to_pitch = ATTN_CHUNK};
     c->states->scores(&scores);
@@ -145,7 +142,6 @@ static void score(const struct chunk *c, const struct left *x)
                                              .kt = c->scratch->kt,
                                              .kt_pitch = ATTN_CHUNK,
                                              .within = c->work->shape->decays ? c->scratch->within : NULL,
-                                             .factor = x->factor,
                                              .to = x->to,
                                              .to_pitch = ATTN_CHUNK};
     c->states->scores(&scores);
@@ -192,11 +188,8 @@ static struct attn_ahead next_of(const struct chunk *c, const struct attn_rows *
 static void solve(const struct chunk *c)
 {
     const int64_t panels = attn_state_panels(c->work->shape, c->work->columns);
-    float minus[ATTN_CHUNK];
     int64_t start;
-    for (int i = 0; i < c->n; i++)
-        minus[i] = -c->scratch->beta[i];
-    score(c, &(struct left){c->k, minus, c->scratch->keys});
+    score(c, &(struct left){c->k, c->scratch->keys});
     const struct attn_floats a = fade(c, &c->k);
     for (int64_t i = 0; i < panels; i++) {
         struct attn_chunk_panel panel = panel_of(c, i, &start);
@@ -231,7 +224,7 @@ static void read(const struct chunk *c, int head)
     const struct attn_floats rows = attn_state_floats(w, &q, c->n, 0, c->scratch->q);
     const int all_written = w->shape->bidirectional;
     if (!all_written)
-        score(c, &(struct left){rows, NULL, c->scratch->scores});
+        score(c, &(struct left){rows, c->scratch->scores});
     const struct attn_floats a = fade(c, &rows);
     float sums[ATTN_CHUNK];
     for (int64_t i = panels - 1; i >= 0; i--) { /* the sum of keys is the last column of all */

@@ -31,7 +31,6 @@ static void expect_scores_alone(const struct tile_case *c, const struct attn_chu
     one.keys = (int)whole_vectors(c, keys ? keys : r + 1);
     one.a += r * x->a_pitch;
     one.within = x->within ? x->within + r * x->to_pitch : NULL;
-    one.factor = x->factor ? x->factor + r : NULL;
     one.to = alone;
     states_of(c)->scores(&one);
     for (int j = 0; j < (keys ? keys : r + 1); j++)
@@ -46,8 +45,8 @@ static void check_scores(const struct tile_case *c)
     const int64_t dk = c->shape.d, columns = keys ? keys : attn_in_steps(n, panel);
     struct matrix a = draw_rows_apart(c, n, dk), kt = draw_matrix(c, dk, columns, draw_pitch(c, columns));
     struct matrix to = draw_matrix(c, n, columns, draw_pitch(c, columns));
-    struct matrix within = draw_decays(c, 1, floats_of(&to)), factor = draw_matrix(c, 1, n, n);
-    const int fades = draw_whether(c), scaled = draw_whether(c);
+    struct matrix within = draw_decays(c, 1, floats_of(&to));
+    const int fades = draw_whether(c);
     for (int64_t i = 0; i < dk && !keys; i++)
         for (int64_t j = n; j < columns; j++)
             kt.x[i * kt.pitch + j] = NAN;
@@ -56,9 +55,8 @@ static void check_scores(const struct tile_case *c)
             within.x[i * to.pitch + j] = NAN;
     plant(c, &a);
     plant(c, &kt);
-    plant(c, &factor);
-    struct matrix *const all[] = {&a, &kt, &to, &within, &factor};
-    for (int i = 0; i < 5; i++)
+    struct matrix *const all[] = {&a, &kt, &to, &within};
+    for (int i = 0; i < 4; i++)
         remember(all[i]);
     const struct attn_chunk_scores x = {.n = n,
                                         .keys = keys,
@@ -68,7 +66,6 @@ static void check_scores(const struct tile_case *c)
                                         .kt = kt.x,
                                         .kt_pitch = kt.pitch,
                                         .within = if_drawn(fades, &within),
-                                        .factor = if_drawn(scaled, &factor),
                                         .to = to.x,
                                         .to_pitch = to.pitch};
     TIME_IF_WANTED(c, states_of(c)->scores(&x));
@@ -78,9 +75,8 @@ static void check_scores(const struct tile_case *c)
             struct bounded sum = {0, 0};
             for (int64_t e = 0; e < dk; e++)
                 add_product(&sum, (double)a.x[i * a.pitch + e], (double)kt.x[e * kt.pitch + j]);
-            multiply_by(&sum, scaled ? (double)factor.x[i] : 1);
             multiply_by(&sum, fades ? (double)within.x[i * to.pitch + j] : 1);
-            expect_sum(c, "to", i, j, to.x[i * to.pitch + j], &sum, dk + 2);
+            expect_sum(c, "to", i, j, to.x[i * to.pitch + j], &sum, dk + 1);
         }
         expect_kept(c, "gap", &to, i, keys ? keys : attn_in_steps(i + 1, panel));
     }
@@ -88,7 +84,6 @@ static void check_scores(const struct tile_case *c)
     expect_read(c, "a", &a);
     expect_read(c, "kt", &kt);
     expect_read(c, "within", &within);
-    expect_read(c, "factor", &factor);
 }
 
 static void check_near_scores(const struct tile_case *c)
@@ -96,17 +91,15 @@ static void check_near_scores(const struct tile_case *c)
     const int lanes = c->set->lanes, n = c->shape.plain ? lanes : (int)rng_range(c->rng, 1, lanes);
     const int64_t dk = c->shape.d;
     struct matrix a = draw_rows_apart(c, n, dk), k = draw_rows_apart(c, n, dk), decay = draw_decays(c, n, dk);
-    struct matrix factor = draw_matrix(c, 1, n, n), to = draw_matrix(c, n, lanes, ATTN_CHUNK);
+    struct matrix to = draw_matrix(c, n, lanes, ATTN_CHUNK);
     float *const parts = operand_place(c, (size_t)lanes * (size_t)(lanes * lanes) * sizeof *parts);
     memset(parts, 0xff, (size_t)lanes * (size_t)(lanes * lanes) * sizeof *parts);
-    const int scaled = draw_whether(c);
     for (int64_t e = 0; e < dk; e++) /* no pair is on both sides of the first token */
         decay.x[e] = NAN;
     plant(c, &a);
     plant(c, &k);
-    plant(c, &factor);
-    struct matrix *const all[] = {&a, &k, &decay, &factor, &to};
-    for (int i = 0; i < 5; i++)
+    struct matrix *const all[] = {&a, &k, &decay, &to};
+    for (int i = 0; i < 4; i++)
         remember(all[i]);
     const struct attn_near_scores x = {.n = n,
                                        .dk = dk,
@@ -115,7 +108,6 @@ static void check_near_scores(const struct tile_case *c)
                                        .k = k.x,
                                        .k_pitch = k.pitch,
                                        .decay = decay.x,
-                                       .factor = if_drawn(scaled, &factor),
                                        .parts = parts,
                                        .to = to.x};
     TIME_IF_WANTED(c, states_of(c)->near_scores(&x));
@@ -129,15 +121,13 @@ static void check_near_scores(const struct tile_case *c)
                     product *= (double)decay.x[t * dk + e];
                 add_product(&sum, (double)a.x[i * a.pitch + e], product);
             }
-            multiply_by(&sum, scaled ? (double)factor.x[i] : 1);
-            expect_sum(c, "to", i, j, to.x[i * ATTN_CHUNK + j], &sum, dk + (i - j) + 1);
+            expect_sum(c, "to", i, j, to.x[i * ATTN_CHUNK + j], &sum, dk + (i - j));
         }
         expect_kept(c, "gap", &to, i, lanes);
     }
     expect_read(c, "a", &a);
     expect_read(c, "k", &k);
     expect_read(c, "decay", &decay);
-    expect_read(c, "factor", &factor);
 }
 
 /* ------------------------------------------------------------------ panels -- */
@@ -248,7 +238,7 @@ static struct bounded met_state(const struct panel *p, int i, int e)
     return sum;
 }
 
-/** u_i = beta_i (u_i - factor_i S'a_i) + the sum over j < i of scores_ij u_j */
+/** u_i = beta_i (u_i - factor_i S'a_i - the sum over j < i of scores_ij u_j) */
 static void check_solve(const struct tile_case *c)
 {
     struct panel p = draw_panel(c, 0);
@@ -262,11 +252,11 @@ static void check_solve(const struct tile_case *c)
         for (int e = 0; e < width; e++) {
             const double v = (double)p.u.before[i * width + e];
             struct bounded sum = met_state(&p, i, e);
+            for (int j = 0; j < i; j++)
+                add_product(&sum, (double)p.scores.x[i * ATTN_CHUNK + j], (double)p.u.x[j * width + e]);
             sum.exact = v - sum.exact;
             sum.size += fabs(v);
             multiply_by(&sum, (double)p.beta.x[i]);
-            for (int j = 0; j < i; j++)
-                add_product(&sum, (double)p.scores.x[i * ATTN_CHUNK + j], (double)p.u.x[j * width + e]);
             expect_sum(c, "u", i, e, p.u.x[i * width + e], &sum, p.x.dk + 3 + i);
         }
     expect_panel_alone(c, &p, states_of(c)->solve);
