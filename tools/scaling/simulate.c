@@ -135,6 +135,7 @@ static int show_shape(const struct scaling_shape *shape, const char *isa, const 
         printf(" %c%.3f%c%.2f", work ? ' ' : '(', evenness, work ? ' ' : ')', speed);
     }
     printf("%s\n", wrong ? "!" : "");
+    fflush(stdout); /* measured, the next row takes its time */
     return low;
 }
 
