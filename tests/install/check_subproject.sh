@@ -20,7 +20,7 @@ mkdir -p "$work/subprojects/libattn"
 cp -r "$source"/{meson.build,meson_options.txt,README.md,NEWS.md,cmake,docs,examples,include,src} "$work/subprojects/libattn"
 cp "$source"/examples/{simple,mha}.c "$work"
 cat >"$work/meson.build" <<'EOF'
-project('user', 'c', default_options: ['c_std=c99', 'buildtype=debug', 'c_args=-DATTN_SMALL_CODE'])
+project('user', 'c', default_options: ['c_std=c99', 'buildtype=plain', 'c_args=-DATTN_SMALL_CODE'])
 attn = dependency('attn', fallback: 'libattn',
   default_options: ['tools=false', 'text=false', 'bench=false', 'tests=false', 'examples=false'])
 test('simple', executable('simple', 'simple.c', dependencies: attn))
