@@ -298,7 +298,7 @@ static void test_differences(void **state)
     }
     for (int of = 0; of < GRADIENTS; of++) {
         print_message("%-10s %" PRId64 " derivatives, %" PRId64 " not 0\n", names[of], compared[of], not_zero[of]);
-        assert_true(not_zero[of] > PROBLEMS / 10 && not_zero[of] > compared[of] / 4);
+        assert_true(not_zero[of] > PROBLEMS / 10 && not_zero[of] > compared[of] / 8); /* tables have rows far away */
     }
     print_message("the naive computation is off by %.2f units at most\n", worst_naive);
     assert_true(worst_naive < 16); /* else units are not what they say */

@@ -4,5 +4,5 @@
 #define ATTN_SIMD        "simd/simd_avx512.h"
 #define ATTN_MATRIX      "simd/matrix_amx.h"
 #define ATTN_NN_PRODUCTS "nn/kernels/linear_matrix.h"
-#define ATTN_NN_TABLE    .linear_pairs = linear_matrix_panels
+#define ATTN_NN_TABLE    .linear_pairs = pairs_matrix_panels
 #include "nn/isa/nn_kernels.h"

@@ -7,5 +7,5 @@
 #define ATTN_MATRIX "simd/matrix_emulated.h"
 #define ATTN_MATRIX_INT8
 #define ATTN_NN_PRODUCTS "nn/kernels/linear_matrix.h"
-#define ATTN_NN_TABLE    .linear_int8 = linear_matrix_panels, .quantize = quantize_rows, .int8_offset = VS_OFFSET
+#define ATTN_NN_TABLE    .linear_int8 = int8_matrix_panels, .quantize = quantize_rows, .int8_offset = VS_OFFSET
 #include "nn/isa/nn_kernels.h"

@@ -175,7 +175,7 @@ static void matrix_run(const struct nn_linear_work *work, const struct matrix_ro
 
 #ifdef ATTN_MATRIX_INT8
 
-static void linear_matrix_panels(const struct nn_linear_work *work)
+static void int8_matrix_panels(const struct nn_linear_work *work)
 {
     if (work->group || work->kind != NN_PANEL_QUADS) { /* sums would end with every group */
         linear_int8_panels(work);
@@ -208,7 +208,7 @@ static void matrix_take_x(const struct nn_linear_work *work, int64_t c, int64_t 
         }
 }
 
-static void linear_matrix_panels(const struct nn_linear_work *work)
+static void pairs_matrix_panels(const struct nn_linear_work *work)
 {
     struct matrix_sums sums;
     if (work->x.dtype == ATTN_BF16) {
