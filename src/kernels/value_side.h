@@ -24,12 +24,13 @@
 #else
 #define VALUES_SIDE_BY_SIDE values_side_by_side
 
-/** Adds nw vectors of the keys of word u, whose rows begin at row and have so many bytes, with their weights, to nr
- * queries' sums; p: [query][pitch] words. */
+/** What adds nw vectors of the keys of word u, whose rows begin at row and have so many bytes, with their weights, to
+ * nr queries' sums; p: [query][pitch] words. */
 #if VF_PACK == 1
-ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
-                                  const struct attn_row_run *v, const char *row, ptrdiff_t bytes, const float *p,
-                                  ptrdiff_t pitch, int u, vf acc[][ATTN_SIDE_VECTORS])
+#define ADD_KEYS_OF_WORD add_key
+ATTN_INLINE void add_key(const attn_dtype dtype, const int free, const int nw, const int nr,
+                         const struct attn_row_run *v, const char *row, ptrdiff_t bytes, const float *p,
+                         ptrdiff_t pitch, int u, vf acc[][ATTN_SIDE_VECTORS])
 {
     (void)bytes;
     const int brings = scales_weights(dtype, free), group = ATTN_I4_GROUP / VF_LEN;
@@ -83,7 +84,8 @@ ATTN_INLINE void two_rows(const attn_dtype dtype, const int nw, const char *row,
     }
 }
 
-ATTN_INLINE void add_keys_of_word(const attn_dtype dtype, const int free, const int nw, const int nr,
+#define ADD_KEYS_OF_WORD add_pair_of_keys
+ATTN_INLINE void add_pair_of_keys(const attn_dtype dtype, const int free, const int nw, const int nr,
                                   const struct attn_row_run *v, const char *row, ptrdiff_t bytes, const float *p,
                                   ptrdiff_t pitch, int u, vf acc[][ATTN_SIDE_VECTORS])
 {
@@ -167,7 +169,7 @@ ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int
     const char *row = v->first + first * VF_PACK * bytes;
 #pragma GCC unroll 2
     for (int u = first; !added && u < end; u++, row += VF_PACK * bytes)
-        add_keys_of_word(dtype, free, nw, nr, v, row, bytes, p, pitch, u, acc);
+        ADD_KEYS_OF_WORD(dtype, free, nw, nr, v, row, bytes, p, pitch, u, acc);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL
