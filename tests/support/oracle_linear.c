@@ -127,8 +127,8 @@ struct alike {
     double *written;         /**< [CHUNK][dv] w, of the tokens of the chunk so far */
     double *lag;             /**< [CHUNK][dk][dv] L, of distances from 1 on */
     double *along;           /**< [CHUNK][dv] y of a row */
-    int run;                 /**< tokens that were alike, up to the last one; 0: there is none */
-    int tokens, reach;       /**< those in written; distances in lag */
+    int known;               /**< whether there is a last token */
+    int tokens, reach;       /**< tokens in written; distances in lag */
 };
 
 /** A state, with the variance of each of its numbers. */
@@ -178,7 +178,7 @@ static void clear(struct head *work)
     memset(work->state.kept, 0, (size_t)n * sizeof(double));
     memset(work->state.top, 0, (size_t)work->dv * sizeof(double));
     work->state.beyond = 0;
-    work->alike.run = work->alike.reach = 0;
+    work->alike.known = work->alike.reach = 0;
 }
 
 static void load_state(struct head *work, int64_t sequence)
@@ -241,7 +241,7 @@ static double exponent_at(const struct head *work, int64_t t, int64_t d)
 static int sign_of_key(const struct head *work, int64_t t)
 {
     const struct alike *alike = &work->alike;
-    int same = alike->run > 0, opposite = same;
+    int same = alike->known, opposite = same;
     for (int64_t d = 0; d < work->dk; d++) {
         const int decays = exponent_at(work, t, d) == alike->exponents[d];
         same &= decays && work->k[d] == alike->key[d];
@@ -287,8 +287,8 @@ static void follow_alike(struct head *work, int64_t t, double beta)
             alike->key[d] = work->k[d];
             alike->exponents[d] = exponent_at(work, t, d);
         }
-        sign = 1;
-        alike->run = alike->tokens = alike->reach = 0;
+        alike->known = sign = 1;
+        alike->tokens = alike->reach = 0;
     }
     for (; alike->reach < alike->tokens; alike->reach++)
         memset(alike->lag + alike->reach * dk * dv, 0, (size_t)(dk * dv) * sizeof(double));
@@ -311,7 +311,6 @@ static void follow_alike(struct head *work, int64_t t, double beta)
     }
     for (int64_t e = 0; e < dv; e++)
         alike->written[alike->tokens * dv + e] = sign * work->u[e];
-    alike->run++;
     alike->tokens++;
 }
 

@@ -71,8 +71,8 @@ enum {
 #define NAIVE_ORDERS (NAIVE_LIKE_LIBRARY + 1)
 
 /**
- * Where a result has so few rows that each order's error is next to a single number drawn, which may be small by
- * chance, the library's order is tried from so many keys on, in a circle.
+ * A result of so few rows has an error that is next to a single number drawn, and may be small by chance. There the
+ * library's order is tried in so many turns, each of which begins at another key and goes in a circle.
  */
 #define NAIVE_FEW_ROWS 4
 #define NAIVE_TURNS    16

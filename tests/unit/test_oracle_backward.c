@@ -3,9 +3,10 @@
  * The oracle of the backward pass against differences of the forward oracle.
  *
  * The loss is sum dO out + sum dL lse, in double. Inputs are f32 numbers with few
- * bits, so that a step of 2^-9 more or less is an f32 number as well, and the loss
+ * bits, so that a step of 2^-11 more or less is an f32 number as well, and the loss
  * is exact but for the rounding of doubles. Central differences of two widths
- * leave an error of step^4: some 10^-10 of the derivatives here.
+ * leave an error of step^4 times the fifth derivative, which of a head's scale is
+ * some (q·k)^5.
  */
 #include "fixture.h"
 
@@ -19,9 +20,10 @@
 
 enum { PROBLEMS = 300, MAX_ELEMENTS = 4096, MAX_SEQUENCES = 3 };
 
-#define STEP      0x1p-9f
+#define STEP      0x1p-11f
 #define TOLERANCE 1e-6
-/* With a callback, which is given scores in f32: 2^-24 of a score of some units, divided by STEP. */
+/* With a callback, which is given scores in f32: 2^-24 of a score of some units, divided by the step. */
+#define STEP_CALLBACK      0x1p-9f
 #define TOLERANCE_CALLBACK 1e-3
 
 /** A small problem with any options that have gradients, contiguous. */
@@ -240,14 +242,14 @@ static double loss(const struct problem *p, int with_lse)
 
 static double difference(const struct problem *p, float *x, int with_lse)
 {
-    const float before = *x;
+    const float before = *x, step = p->params.callback ? STEP_CALLBACK : STEP;
     double at[4];
     for (int i = 0; i < 4; i++) {
-        *x = before + (float[]){STEP, -STEP, 2 * STEP, -2 * STEP}[i];
+        *x = before + (float[]){step, -step, 2 * step, -2 * step}[i];
         at[i] = loss(p, with_lse);
     }
     *x = before;
-    return (8 * (at[0] - at[1]) - (at[2] - at[3])) / (12 * (double)STEP);
+    return (8 * (at[0] - at[1]) - (at[2] - at[3])) / (12 * (double)step);
 }
 
 static struct backward_reference backward(const struct problem *p, int with_lse)
@@ -298,7 +300,10 @@ static void test_differences(void **state)
     }
     for (int of = 0; of < GRADIENTS; of++) {
         print_message("%-10s %" PRId64 " derivatives, %" PRId64 " not 0\n", names[of], compared[of], not_zero[of]);
-        assert_true(not_zero[of] > PROBLEMS / 10 && not_zero[of] > compared[of] / 8); /* tables have rows far away */
+        /* Of masks and tables there are entries that no pair reads, in some draws three quarters and more. */
+        const int has_unread =
+            of == GRADIENT_MASK || of == GRADIENT_RELATIVE_BIAS || of == GRADIENT_REL_K || of == GRADIENT_REL_Q;
+        assert_true(not_zero[of] > PROBLEMS / 10 && not_zero[of] > compared[of] / (has_unread ? 8 : 4));
     }
     print_message("the naive computation is off by %.2f units at most\n", worst_naive);
     assert_true(worst_naive < 16); /* else units are not what they say */
