@@ -45,7 +45,7 @@ static struct feature {
 #endif
 };
 
-static int pairs_gain, fetches_ahead, fetches_near, widens_beside;
+static int pairs_gain, fetches_ahead, fetches_near, widens_beside, fast_l3;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void note(const char *name, int there)
@@ -98,6 +98,9 @@ static const struct processors near_prefetch[] = {{"AuthenticAMD", AMD_ZEN_5}};
  * 1300 rows.
  */
 static const struct processors own_widening[] = {{"AuthenticAMD", ANY_FAMILY}};
+
+/* Zen 5. Of others it has not been measured. */
+static const struct processors near_l3[] = {{"AuthenticAMD", 0x1a}};
 
 static int is_one_of(const struct processors *list, size_t count, const uint32_t vendor[4], unsigned family)
 {
@@ -155,6 +158,7 @@ static void ask(void)
     fetches_ahead = is_one_of(own_prefetch, sizeof own_prefetch / sizeof *own_prefetch, vendor, family);
     fetches_near = is_one_of(near_prefetch, sizeof near_prefetch / sizeof *near_prefetch, vendor, family);
     widens_beside = is_one_of(own_widening, sizeof own_widening / sizeof *own_widening, vendor, family);
+    fast_l3 = is_one_of(near_l3, sizeof near_l3 / sizeof *near_l3, vendor, family);
 }
 #else
 static void ask(void)
@@ -168,6 +172,7 @@ static void ask(void)
     fetches_ahead = 0;
     fetches_near = 0;
     widens_beside = 0;
+    fast_l3 = 0;
 }
 #endif
 
@@ -209,6 +214,12 @@ int attn_cpu_widens_beside(void)
 {
     pthread_once(&once, ask);
     return widens_beside;
+}
+
+int attn_cpu_has_fast_l3(void)
+{
+    pthread_once(&once, ask);
+    return fast_l3;
 }
 
 static int permits_matrix;

@@ -29,6 +29,9 @@ int attn_cpu_fetches_near(void);
  */
 int attn_cpu_widens_beside(void);
 
+/** Whether rows come from the last level of cache as fast as products of f32 take them up. */
+int attn_cpu_has_fast_l3(void);
+
 /** Whether the system lets this process use matrix registers (AMX's tiles). Asks it, the first time. */
 int attn_cpu_permits_matrix(void);
 

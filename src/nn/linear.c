@@ -145,7 +145,7 @@ static void run_integer_tasks(const void *context, int64_t first, int64_t end)
         run_task(product, task, &quants, task > first && task % product->chunks != 0);
 }
 
-/* Rows of x that are read where they lie, by each panel again, should stay in L2. */
+/* Rows of x in f32 that are read where they lie, by each panel again, should stay in L2, unless L3 is as good. */
 #define ROWS_BYTES ((int64_t)512 << 10)
 
 /** Rows of a task at most: a multiple of 16, or less than 16. */
@@ -155,7 +155,9 @@ static int64_t rows_of_a_task(const struct attn_linear *linear)
         int wide = 0;
         for (int64_t p = 0; p < linear->num_parts; p++)
             wide |= linear->parts[p].kind == NN_PANEL_F32;
-        const int64_t fit = wide && linear->inputs ? ROWS_BYTES / 4 / linear->inputs / 16 * 16 : NN_LINEAR_ROWS;
+        if (!wide || linear->inputs == 0 || attn_cpu_has_fast_l3())
+            return NN_LINEAR_ROWS;
+        const int64_t fit = ROWS_BYTES / 4 / linear->inputs / 16 * 16;
         return fit < 32 ? 32 : fit > NN_LINEAR_ROWS ? NN_LINEAR_ROWS : fit;
     }
     struct nn_integer_rows rows;
@@ -199,7 +201,9 @@ static void run_product(struct product *product, const attn_tensor *x, int num_t
     const int64_t each = integers ? INTEGER_TASKS : TASKS_OF_A_THREAD;
     const int64_t needed = (each * threads + all_blocks - 1) / all_blocks;
     const int64_t runs = integers ? 1 : (linear->panels + NN_LINEAR_RUN - 1) / NN_LINEAR_RUN;
-    product->chunks = needed > runs ? needed : runs;
+    const int64_t fewest = needed > runs ? needed : runs, turns = (all_blocks * fewest + threads - 1) / threads;
+    /* As many as take the same number of turns, in which no thread has nothing to do. */
+    product->chunks = turns * threads / all_blocks;
     product->chunks = product->chunks < linear->panels ? product->chunks : linear->panels;
     attn_run_ranges(all_blocks * product->chunks, threads, integers ? run_integer_tasks : run_tasks, product);
 }

@@ -22,7 +22,8 @@
  * The bits are the same. Integers are multiplied as they are; where groups of inputs have scales, the sums of each
  * group begin at 0, and are added to those before them times the scale.
  *
- * What a row has of its sums between two blocks waits in `sums`. The order of
+ * What a row has of its sums between two blocks waits in `sums`. Behind the last block each tile goes to out at once:
+ * its sums are in L1, and lines of out come from memory while the next tile is multiplied. The order of
  * summation of an output is that of the inputs, whatever the tile's shape, so
  * neither other rows nor the cut of the work change a bit.
  */
@@ -100,40 +101,52 @@ ATTN_INLINE void linear_words(const enum nn_panel kind, const int nr, const int 
     }
 }
 
-/** Finished sums to rows of out. */
-ATTN_INLINE void linear_finish_body(const attn_activation activation, const int nv, const struct nn_linear_work *work,
-                                    const float *sums)
+/** Sums of rows plus bias, through the activation, in their place. */
+ATTN_INLINE void linear_activate(const attn_activation activation, const struct nn_linear_work *work, int64_t rows,
+                                 float *sums)
 {
-    const int last = work->outputs - (nv - 1) * VF_LEN; /* live lanes of the last vector */
-    for (int64_t r = 0; r < work->rows; r++) {
-        char *out = row_at(&work->out, r);
-        const char *residual = work->residual.data ? row_at(&work->residual, r) : NULL;
+    const int nv = work->vectors;
+    for (int64_t r = 0; r < rows; r++, sums += nv * VF_LEN)
         for (int v = 0; v < nv; v++) {
-            const int tail = v == nv - 1 && last < VF_LEN;
-            const vf sum = vf_add(vf_load(sums + (r * nv + v) * VF_LEN), vf_load(work->bias + v * VF_LEN));
-            vf y = activated(activation, sum);
+            const vf sum = vf_add(vf_load(sums + v * VF_LEN), vf_load(work->bias + v * VF_LEN));
+            vf_store(sums + v * VF_LEN, activated(activation, sum));
+        }
+}
+
+/** What has become of the sums of rows first..first+rows-1 to out, with the residual. */
+ATTN_INLINE void linear_store(const attn_dtype dtype, const struct nn_linear_work *work, int64_t first, int64_t rows,
+                              const float *sums)
+{
+    const int nv = work->vectors, last = work->outputs - (nv - 1) * VF_LEN; /* live lanes of the last vector */
+    for (int64_t r = first; r < first + rows; r++, sums += nv * VF_LEN) {
+        char *const out = row_at(&work->out, r);
+        const char *const residual = work->residual.data ? row_at(&work->residual, r) : NULL;
+        for (int v = 0; v < nv; v++) {
+            const int live = v == nv - 1 ? last : VF_LEN;
+            vf y = vf_load(sums + v * VF_LEN);
             if (residual)
-                y = vf_add(y, typed_load(work->residual.dtype, residual, v * VF_LEN, tail ? last : VF_LEN));
-            typed_store(work->out.dtype, out, v * VF_LEN, y, tail ? last : VF_LEN);
+                y = vf_add(y, typed_load(work->residual.dtype, residual, v * VF_LEN, live));
+            typed_store(dtype, out, v * VF_LEN, y, live);
         }
     }
 }
 
-static void linear_finish(const struct nn_linear_work *work, const float *sums)
+static void linear_finish(const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums)
 {
-    NN_BY_ACTIVATION(work->activation, linear_finish_body, work->vectors, work, sums);
+    NN_BY_ACTIVATION(work->activation, linear_activate, work, rows, sums);
+    ATTN_BY_DTYPE(work->out.dtype, linear_store, work, first, rows, sums);
 }
 
-/** The sums of a panel to rows of out; those of integers times the scales of their outputs first. */
-static void linear_end(const struct nn_linear_work *work, float *sums)
+/** The sums of rows first..first+rows-1 to out; those of integers times the scales of their outputs first. */
+static void linear_end(const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums)
 {
     const int nv = work->vectors;
-    for (int64_t r = 0; work->scale && !work->group && r < work->rows; r++)
+    for (int64_t r = 0; work->scale && !work->group && r < rows; r++)
         for (int v = 0; v < nv; v++) {
             float *const sum = sums + (r * nv + v) * VF_LEN;
             vf_store(sum, vf_mul(vf_load(sum), vf_load((const float *)work->scale + v * VF_LEN)));
         }
-    work->finish(work, sums);
+    work->finish(work, first, rows, sums);
 }
 
 /**
@@ -214,11 +227,15 @@ ATTN_INLINE void linear_as_loaded_sums(const int nv, const enum nn_panel kind, c
             block.next = block.at + LINEAR_AHEAD;
         if (linear_is_fetched(work)) {
             linear_rows(1, kind, nv, 0, work, x, pitch, &block, sums);
+            if (block.c1 == work->inputs)
+                linear_end(work, 0, 1, sums);
             continue;
         }
         for (int64_t r = 0; r < work->rows;) {
             const int nr = linear_tile_rows(work->rows - r);
             LINEAR_BY_ROWS(nr, linear_rows, kind, nv, nv, work, x + r * pitch, pitch, &block, sums + r * nv * VF_LEN);
+            if (block.c1 == work->inputs)
+                linear_end(work, r, nr, sums + r * nv * VF_LEN);
             r += nr;
         }
     }
@@ -244,7 +261,6 @@ static void linear_as_loaded(const struct nn_linear_work *work)
     default:
         ATTN_BY_WIDTH(work->vectors, linear_as_loaded_sums, NN_PANEL_F32, work, sums);
     }
-    linear_end(work, sums);
 }
 
 /* ----------------------------------------------------- weights made floats -- */
@@ -286,24 +302,25 @@ static void linear_widen_block(const struct nn_linear_work *work, struct linear_
 }
 
 /**
- * Adds the products of a block of weights in f32 to the sums of all rows. While it does so asks for the weights that
- * come next: each of the first tiles for as much as it has time for.
+ * Adds the products of a block of weights in f32 to the sums of all rows; behind the last block ends them. While it
+ * does so asks for the weights that come next: each of the first tiles for as much as it has time for.
  */
 ATTN_INLINE void linear_block(const int nv, const struct nn_linear_work *work, const float *x, const ptrdiff_t pitch,
                               struct linear_weights block, float *sums)
 {
     const int unit = nn_panel_inputs(work->kind), asks = (nv * nn_panel_word(work->kind) + 4 * unit - 1) / (4 * unit);
     int64_t r = 0;
-    for (int t = 0; t < asks && r < work->rows; t++, block.next += LINEAR_INPUTS * VF_LEN * sizeof(float)) {
+    for (int t = 0; r < work->rows; t++) {
         const int nr = linear_tile_rows(work->rows - r);
-        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 1, work, x + r * pitch, pitch, &block,
-                       sums + r * nv * VF_LEN);
-        r += nr;
-    }
-    while (r < work->rows) {
-        const int nr = linear_tile_rows(work->rows - r);
-        LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 0, work, x + r * pitch, pitch, &block,
-                       sums + r * nv * VF_LEN);
+        float *const of_rows = sums + r * nv * VF_LEN;
+        if (t < asks) {
+            LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 1, work, x + r * pitch, pitch, &block, of_rows);
+            block.next += LINEAR_INPUTS * VF_LEN * sizeof(float);
+        } else {
+            LINEAR_BY_ROWS(nr, linear_rows, NN_PANEL_F32, nv, 0, work, x + r * pitch, pitch, &block, of_rows);
+        }
+        if (block.c1 == work->inputs)
+            linear_end(work, r, nr, of_rows);
         r += nr;
     }
 }
@@ -325,7 +342,6 @@ static void linear_in_place(const struct nn_linear_work *work)
         const struct linear_weights block = linear_block_at(NN_PANEL_F32, work->vectors, work, c);
         ATTN_BY_WIDTH(work->vectors, linear_block, work, x + c, pitch, block, sums);
     }
-    linear_end(work, sums);
 }
 
 /**
@@ -353,8 +369,6 @@ static void linear_many(const struct nn_linear_work *work)
             ATTN_BY_WIDTH(work->vectors, linear_ready_block, &panel[p], x, block, sums[p]);
         }
     }
-    for (int p = 0; p < work->panels; p++)
-        linear_end(&panel[p], sums[p]);
 }
 
 /** Whether x can be read where it lies, through whole words of weights. */

@@ -112,9 +112,25 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
     } while (from < n);
 }
 
+/** Finished sums of rows first..first+rows-1, int32 without groups, times their scales, to out. */
+static void int8_finish(const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums)
+{
+    const int nv = work->vectors;
+    for (int64_t r = 0; r < rows; r++)
+        for (int v = 0; v < nv; v++) {
+            float *const sum = sums + (r * nv + v) * VF_LEN;
+            const vf y = work->group
+                             ? vf_load(sum)
+                             : vf_mul(vs_float((vs)vu_load(sum)), vf_load((const float *)work->scale + v * VF_LEN));
+            vf_store(sum, vf_mul(y, vf_set1(work->quants->scale[first + r])));
+        }
+    work->finish(work, first, rows, sums);
+}
+
 /**
- * All rows of a block of inputs. A tile that is the only one asks for the weights behind its own, unless the processor
- * does so by itself; of several each of the first asks for a vector of each row of the next block.
+ * All rows of a block of inputs, and their end behind the last. A tile that is the only one asks for the weights behind
+ * its own, unless the processor does so by itself; of several each of the first asks for a vector of each row of the
+ * next block.
  */
 ATTN_INLINE void int8_block(const enum nn_panel kind, const int nv, const struct nn_linear_work *work,
                             struct linear_weights block, float *unfinished)
@@ -122,11 +138,15 @@ ATTN_INLINE void int8_block(const enum nn_panel kind, const int nv, const struct
     int nr = linear_tile_rows(work->rows);
     if (linear_is_fetched(work)) {
         int8_rows(1, kind, nv, 0, work, 0, &block, unfinished);
+        if (block.c1 == work->inputs)
+            int8_finish(work, 0, 1, unfinished);
         return;
     }
     if (nr == work->rows) {
         block.next = block.at + LINEAR_AHEAD;
         LINEAR_BY_ROWS(nr, int8_rows, kind, nv, nv, work, 0, &block, unfinished);
+        if (block.c1 == work->inputs)
+            int8_finish(work, 0, nr, unfinished);
         return;
     }
     block.next = block.at + INT8_INPUTS / nn_panel_inputs(kind) * nv * VF_LEN * 4;
@@ -136,22 +156,9 @@ ATTN_INLINE void int8_block(const enum nn_panel kind, const int nv, const struct
             LINEAR_BY_ROWS(nr, int8_rows, kind, nv, 1, work, r, &block, unfinished);
         else
             LINEAR_BY_ROWS(nr, int8_rows, kind, nv, 0, work, r, &block, unfinished);
+        if (block.c1 == work->inputs)
+            int8_finish(work, r, nr, unfinished + r * nv * VF_LEN);
     }
-}
-
-/** Finished sums of a panel, int32 without groups, times their scales, to rows of out. */
-static void int8_finish(const struct nn_linear_work *work, float *sums)
-{
-    const int nv = work->vectors;
-    for (int64_t r = 0; r < work->rows; r++)
-        for (int v = 0; v < nv; v++) {
-            float *const sum = sums + (r * nv + v) * VF_LEN;
-            const vf y = work->group
-                             ? vf_load(sum)
-                             : vf_mul(vs_float((vs)vu_load(sum)), vf_load((const float *)work->scale + v * VF_LEN));
-            vf_store(sum, vf_mul(y, vf_set1(work->quants->scale[r])));
-        }
-    work->finish(work, sums);
 }
 
 ATTN_INLINE void int8_body(const int nv, const struct nn_linear_work *work)
@@ -164,7 +171,6 @@ ATTN_INLINE void int8_body(const int nv, const struct nn_linear_work *work)
         else
             int8_block(NN_PANEL_NIBBLES, nv, work, block, sums);
     }
-    int8_finish(work, sums);
 }
 
 static void linear_int8_panels(const struct nn_linear_work *work)

@@ -188,7 +188,7 @@ static void int8_matrix_panels(const struct nn_linear_work *work)
     matrix_run(work, &x, 0, &sums);
     for (int p = 0; p < work->panels; p++) {
         const struct nn_linear_work panel = linear_panel_of(work, p);
-        int8_finish(&panel, (float *)(void *)sums.of[p]);
+        int8_finish(&panel, 0, panel.rows, (float *)(void *)sums.of[p]);
     }
 }
 
@@ -225,7 +225,7 @@ static void pairs_matrix_panels(const struct nn_linear_work *work)
     }
     for (int p = 0; p < work->panels; p++) {
         const struct nn_linear_work panel = linear_panel_of(work, p);
-        panel.finish(&panel, (const float *)(const void *)sums.of[p]);
+        panel.finish(&panel, 0, panel.rows, (float *)(void *)sums.of[p]);
     }
 }
 

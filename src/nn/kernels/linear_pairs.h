@@ -107,6 +107,8 @@ ATTN_INLINE void pairs_few(const int nv, const struct nn_linear_work *work, cons
         pairs_rows(1, nv, 0, x, pitch, block, sums);
     else
         LINEAR_BY_ROWS((int)work->rows, pairs_rows, nv, nv, x, pitch, block, sums);
+    if (block->c1 == work->inputs)
+        work->finish(work, 0, work->rows, sums);
 }
 
 /** Tiles of rows: each of the first ones asks for a vector of each row of the weights that come next. */
@@ -124,6 +126,8 @@ ATTN_INLINE void pairs_block(const int nv, const struct nn_linear_work *work, co
         } else {
             LINEAR_BY_ROWS(nr, pairs_rows, nv, 0, x + r * pitch, pitch, block, sums + r * nv * VF_LEN);
         }
+        if (block->c1 == work->inputs)
+            work->finish(work, r, nr, sums + r * nv * VF_LEN);
         r += nr;
     }
 }
@@ -131,18 +135,26 @@ ATTN_INLINE void pairs_block(const int nv, const struct nn_linear_work *work, co
 /* Elements of x that are made pairs at a time. */
 #define PAIRS_ROOM (NN_LINEAR_ROWS * PAIRS_INPUTS)
 
-/** Rows times the panels of a run: one panel after the other if all of x fits, else block of inputs by block. */
+/**
+ * Rows times the panels of a run: one panel after the other if all of x fits, or is read where it lies, else block of
+ * inputs by block.
+ */
 static void linear_pairs_panels(const struct nn_linear_work *work)
 {
     uint16_t room[PAIRS_ROOM] __attribute__((aligned(ATTN_ALIGN)));
     float sums[NN_LINEAR_RUN][NN_LINEAR_ROWS * STRIP] __attribute__((aligned(ATTN_ALIGN)));
     const int64_t blocks = work->inputs > 0 ? (work->inputs - 1) / PAIRS_INPUTS + 1 : 1;
-    const int64_t span = (blocks <= PAIRS_ROOM / PAIRS_INPUTS / work->rows ? blocks : 1) * PAIRS_INPUTS;
+    const int in_place = work->x.dtype == ATTN_BF16 && work->inputs % 2 == 0,
+              fits = blocks <= PAIRS_ROOM / PAIRS_INPUTS / work->rows;
+    const int64_t span = (in_place || fits ? blocks : 1) * PAIRS_INPUTS;
+    const char *const x = in_place ? work->x.data : room;
+    const ptrdiff_t pitch = in_place ? work->x.stride : span * (ptrdiff_t)sizeof *room;
     const int few = work->rows <= VF_KEYS && linear_tile_rows(work->rows) == work->rows;
     for (int64_t first = 0; first == 0 || first < work->inputs; first += span) {
         const int64_t n = work->inputs - first < span ? work->inputs - first : span;
         const int64_t left = work->inputs - first - n;
-        pairs_take_x(work, first, n, span, room);
+        if (!in_place)
+            pairs_take_x(work, first, n, span, room);
         for (int p = 0; p < work->panels; p++) {
             const struct nn_linear_work panel = linear_panel_of(work, p);
             const int last = p + 1 == work->panels;
@@ -151,10 +163,10 @@ static void linear_pairs_panels(const struct nn_linear_work *work)
             for (int64_t c = 0; c == 0 || c < n; c += PAIRS_INPUTS) {
                 struct linear_weights block =
                     linear_block_of(NN_PANEL_PAIRS, panel.vectors, &panel, first + c, PAIRS_INPUTS);
-                const char *const at = (const char *)(room + c);
+                const char *const at = x + c * (ptrdiff_t)sizeof *room;
                 if (few) {
                     block.next = block.at + LINEAR_AHEAD;
-                    ATTN_BY_WIDTH(panel.vectors, pairs_few, &panel, at, span * 2, &block, sums[p]);
+                    ATTN_BY_WIDTH(panel.vectors, pairs_few, &panel, at, pitch, &block, sums[p]);
                     continue;
                 }
                 if (span > PAIRS_INPUTS) /* blocks of a panel, and panels, lie one behind the other */
@@ -163,13 +175,9 @@ static void linear_pairs_panels(const struct nn_linear_work *work)
                     block.next = block.at + work->panel_bytes;
                 else
                     block.next = (const char *)work->panel + (block.next - (const char *)panel.panel);
-                ATTN_BY_WIDTH(panel.vectors, pairs_block, &panel, at, span * 2, &next, &block, sums[p]);
+                ATTN_BY_WIDTH(panel.vectors, pairs_block, &panel, at, pitch, &next, &block, sums[p]);
             }
         }
-    }
-    for (int p = 0; p < work->panels; p++) {
-        const struct nn_linear_work panel = linear_panel_of(work, p);
-        panel.finish(&panel, sums[p]);
     }
 }
 

@@ -50,7 +50,7 @@ static inline int nn_panel_word(enum nn_panel panel)
 #define NN_LINEAR_ROWS 128
 
 /** Panels that it takes at most. */
-#define NN_LINEAR_RUN 4
+#define NN_LINEAR_RUN 8
 
 /** Rows of x as integers. */
 struct nn_integer_rows {
@@ -91,8 +91,8 @@ struct nn_linear_work {
     attn_activation activation;
     struct attn_rows residual; /**< data NULL: none; may be out */
     struct attn_rows out;
-    /** Of the base set, of a run of one: bias and so on. */
-    void (*finish)(const struct nn_linear_work *work, const float *sums);
+    /** Of the base set, of a run of one: bias and so on for some rows, whose sums it spoils. */
+    void (*finish)(const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums);
 };
 
 /** Element-wise work on rows of n elements, each tensor of a type of its own. */
@@ -273,7 +273,7 @@ struct attn_nn_kernels {
     void (*linear_int8)(const struct nn_linear_work *work);  /**< of integers: quads and nibbles */
     void (*quantize)(const struct nn_quantize_work *work);   /**< for linear_int8() */
     int32_t int8_offset;                                     /**< of quads */
-    void (*finish)(const struct nn_linear_work *work, const float *sums);
+    void (*finish)(const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums);
     void (*normalise)(const struct nn_row_work *work);
     void (*activate)(const struct nn_row_work *work);
     void (*gate)(const struct nn_row_work *work);
