@@ -113,17 +113,25 @@ ATTN_INLINE void linear_activate(const attn_activation activation, const struct 
         }
 }
 
-/** What has become of the sums of rows first..first+rows-1 to out, with the residual. */
-ATTN_INLINE void linear_store(const attn_dtype dtype, const struct nn_linear_work *work, int64_t first, int64_t rows,
-                              const float *sums)
+/** Rows first..first+rows-1 of out: what has become of their sums, or the sums with the bias, and the residual. */
+ATTN_INLINE void linear_store(const int nv, const attn_dtype dtype, const struct nn_linear_work *work, int64_t first,
+                              int64_t rows, const float *sums)
 {
-    const int nv = work->vectors, last = work->outputs - (nv - 1) * VF_LEN; /* live lanes of the last vector */
+    const int last = work->outputs - (nv - 1) * VF_LEN; /* live lanes of the last vector */
+    const int sums_only = work->activation == ATTN_ACTIVATION_NONE;
+    vf bias[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        bias[v] = vf_load(work->bias + v * VF_LEN);
     for (int64_t r = first; r < first + rows; r++, sums += nv * VF_LEN) {
         char *const out = row_at(&work->out, r);
         const char *const residual = work->residual.data ? row_at(&work->residual, r) : NULL;
+        ATTN_UNROLL
         for (int v = 0; v < nv; v++) {
             const int live = v == nv - 1 ? last : VF_LEN;
             vf y = vf_load(sums + v * VF_LEN);
+            if (sums_only)
+                y = vf_add(y, bias[v]);
             if (residual)
                 y = vf_add(y, typed_load(work->residual.dtype, residual, v * VF_LEN, live));
             typed_store(dtype, out, v * VF_LEN, y, live);
@@ -131,10 +139,17 @@ ATTN_INLINE void linear_store(const attn_dtype dtype, const struct nn_linear_wor
     }
 }
 
+ATTN_INLINE void linear_store_rows(const attn_dtype dtype, const struct nn_linear_work *work, int64_t first,
+                                   int64_t rows, const float *sums)
+{
+    ATTN_BY_WIDTH(work->vectors, linear_store, dtype, work, first, rows, sums);
+}
+
 static void linear_finish(const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums)
 {
-    NN_BY_ACTIVATION(work->activation, linear_activate, work, rows, sums);
-    ATTN_BY_DTYPE(work->out.dtype, linear_store, work, first, rows, sums);
+    if (work->activation != ATTN_ACTIVATION_NONE)
+        NN_BY_ACTIVATION(work->activation, linear_activate, work, rows, sums);
+    ATTN_BY_DTYPE(work->out.dtype, linear_store_rows, work, first, rows, sums);
 }
 
 /** The sums of rows first..first+rows-1 to out; those of integers times the scales of their outputs first. */
