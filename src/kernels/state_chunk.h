@@ -133,36 +133,65 @@ static void chunk_scores(const struct attn_chunk_scores *x)
 /** Vectors of channels of a key that fade in registers. */
 #define NEAR_VECTORS (2 * PANEL_VECTORS)
 
-/** Channels c.. of nw vectors, the last of n channels: key j fades from row to row, and meets each. */
-ATTN_INLINE void near_channels(const int nw, const int whole, const struct attn_near_scores *x, int64_t c, int n)
+/** Keys that fade side by side: a row and its decays are loaded once for them. */
+#define NEAR_KEYS 2
+
+/** Row i meets keys j.. of some, of which the first fading ones fade before. */
+ATTN_INLINE void near_row(const int nw, const int whole, const int keys, const int fading,
+                          const struct attn_near_scores *x, int64_t c, int n, int i, int j,
+                          vf k[NEAR_KEYS][NEAR_VECTORS])
 {
 #define NEAR_LOAD(p, w) (whole || (w) < nw - 1 ? vf_load((p) + (w)*VF_LEN) : vf_load_tail((p) + (w)*VF_LEN, n))
-    for (int j = 0; j < x->n; j++) {
-        vf k[NEAR_VECTORS];
+    const float *const a = x->a + i * x->a_pitch + c, *const decay = x->decay + i * x->dk + c;
+    float *const parts = x->parts + (i * VF_LEN + j) * VF_LEN;
+    vf sums[NEAR_KEYS][2];
+    ATTN_UNROLL
+    for (int t = 0; t < keys; t++) {
+        sums[t][0] = c == 0 ? vf_zero() : vf_load(parts + t * VF_LEN);
+        sums[t][1] = vf_zero();
+    }
+    ATTN_UNROLL
+    for (int w = 0; w < nw; w++) {
+        const vf y = NEAR_LOAD(a, w), by = fading ? NEAR_LOAD(decay, w) : y;
         ATTN_UNROLL
-        for (int w = 0; w < nw; w++)
-            k[w] = NEAR_LOAD(x->k + j * x->k_pitch + c, w);
-        for (int i = j; i < x->n; i++) {
-            const float *const a = x->a + i * x->a_pitch + c, *const decay = x->decay + i * x->dk + c;
-            float *const part = x->parts + (i * VF_LEN + j) * VF_LEN;
-            vf even = c == 0 ? vf_zero() : vf_load(part), odd = vf_zero();
-            if (i > j) {
-                ATTN_UNROLL
-                for (int w = 0; w < nw; w++)
-                    k[w] = vf_mul(k[w], NEAR_LOAD(decay, w));
-            }
-            ATTN_UNROLL
-            for (int w = 0; w < nw; w++) {
-                const vf y = NEAR_LOAD(a, w);
-                if (w % 2 == 0)
-                    even = vf_fma(k[w], y, even);
-                else
-                    odd = vf_fma(k[w], y, odd);
-            }
-            vf_store(part, vf_add(even, odd));
+        for (int t = 0; t < keys; t++) {
+            if (t < fading)
+                k[t][w] = vf_mul(k[t][w], by);
+            sums[t][w % 2] = vf_fma(k[t][w], y, sums[t][w % 2]);
         }
     }
+    ATTN_UNROLL
+    for (int t = 0; t < keys; t++)
+        vf_store(parts + t * VF_LEN, vf_add(sums[t][0], sums[t][1]));
+}
+
+/** Keys j.. fade from row to row, and meet each. */
+ATTN_INLINE void near_keys(const int nw, const int whole, const int keys, const struct attn_near_scores *x, int64_t c,
+                           int n, int j)
+{
+    vf k[NEAR_KEYS][NEAR_VECTORS];
+    ATTN_UNROLL
+    for (int t = 0; t < keys; t++) {
+        ATTN_UNROLL
+        for (int w = 0; w < nw; w++)
+            k[t][w] = NEAR_LOAD(x->k + (j + t) * x->k_pitch + c, w);
+    }
+    near_row(nw, whole, 1, 0, x, c, n, j, j, k);
+    if (keys > 1)
+        near_row(nw, whole, keys, 1, x, c, n, j + 1, j, k);
+    for (int i = j + keys; i < x->n; i++)
+        near_row(nw, whole, keys, keys, x, c, n, i, j, k);
 #undef NEAR_LOAD
+}
+
+/** Channels c.. of nw vectors, the last of n channels. */
+ATTN_INLINE void near_channels(const int nw, const int whole, const struct attn_near_scores *x, int64_t c, int n)
+{
+    int j = 0;
+    for (; j + NEAR_KEYS <= x->n; j += NEAR_KEYS)
+        near_keys(nw, whole, NEAR_KEYS, x, c, n, j);
+    if (j < x->n)
+        near_keys(nw, whole, 1, x, c, n, j);
 }
 
 /** struct attn_state_kernels, near_scores. */

@@ -140,33 +140,77 @@ static void scale_keys(float *kt, int64_t rows, const float *by, int n)
     }
 }
 
+/** Vectors of channels that fade side by side: a product has to wait for the one before it. */
+#define FADE_VECTORS 4
+
+/** Channels of nw vectors, n of which are there in the last. */
+#define FADE_LOAD(p, w) (whole ? vf_load((p) + (w)*VF_LEN) : vf_load_tail((p) + (w)*VF_LEN, rest))
+#define FADE_STORE(p, w, a)                                                                                            \
+    do {                                                                                                               \
+        if (whole)                                                                                                     \
+            vf_store((p) + (w)*VF_LEN, a);                                                                             \
+        else                                                                                                           \
+            vf_store_tail((p) + (w)*VF_LEN, a, rest);                                                                  \
+    } while (0)
+
+/** Calls body for all of dk channels: many vectors, one, and what is left of one. */
+#define BY_CHANNELS(dk, body, ...)                                                                                     \
+    do {                                                                                                               \
+        int64_t c = 0;                                                                                                 \
+        for (; c + FADE_VECTORS * VF_LEN <= (dk); c += FADE_VECTORS * VF_LEN)                                          \
+            body(FADE_VECTORS, 1, c, VF_LEN, __VA_ARGS__);                                                             \
+        for (; c + VF_LEN <= (dk); c += VF_LEN)                                                                        \
+            body(1, 1, c, VF_LEN, __VA_ARGS__);                                                                        \
+        if (c < (dk))                                                                                                  \
+            body(1, 0, c, (int)((dk)-c), __VA_ARGS__);                                                                 \
+    } while (0)
+
+ATTN_INLINE void since_channels(const int nv, const int whole, int64_t c, int rest, float *dst, const float *src,
+                                ptrdiff_t pitch, const float *decay, int n, int64_t dk)
+{
+    vf product[FADE_VECTORS];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        product[v] = vf_set1(1.0f);
+    for (int i = 0; i < n; i++) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            product[v] = vf_mul(product[v], FADE_LOAD(decay + i * dk + c, v));
+            FADE_STORE(dst + i * dk + c, v, vf_mul(FADE_LOAD(src + i * pitch + c, v), product[v]));
+        }
+    }
+}
+
 /** struct attn_state_kernels, decay_since. */
 static void decay_since(float *dst, const float *src, ptrdiff_t pitch, const float *decay, int n, int64_t dk)
 {
-    for (int64_t c = 0; c < dk; c += VF_LEN) {
-        const int rest = dk - c < VF_LEN ? (int)(dk - c) : VF_LEN;
-        vf product = vf_set1(1.0f);
-        for (int i = 0; i < n; i++) {
-            product = vf_mul(product, vf_load_tail(decay + i * dk + c, rest));
-            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * pitch + c, rest), product), rest);
+    BY_CHANNELS(dk, since_channels, dst, src, pitch, decay, n, dk);
+}
+
+ATTN_INLINE void until_channels(const int nv, const int whole, int64_t c, int rest, float *dst, const float *src,
+                                ptrdiff_t pitch, const float *decay, int n, int64_t dk, float *all)
+{
+    vf product[FADE_VECTORS];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        product[v] = vf_set1(1.0f);
+    for (int i = n - 1; i >= 0; i--) {
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            FADE_STORE(dst + i * dk + c, v, vf_mul(FADE_LOAD(src + i * pitch + c, v), product[v]));
+            product[v] = vf_mul(product[v], FADE_LOAD(decay + i * dk + c, v));
         }
     }
+    ATTN_UNROLL
+    for (int v = 0; v < nv && all; v++)
+        FADE_STORE(all + c, v, product[v]);
 }
 
 /** struct attn_state_kernels, decay_until. */
 static void decay_until(float *dst, const float *src, ptrdiff_t pitch, const float *decay, int n, int64_t dk,
                         float *whole)
 {
-    for (int64_t c = 0; c < dk; c += VF_LEN) {
-        const int rest = dk - c < VF_LEN ? (int)(dk - c) : VF_LEN;
-        vf product = vf_set1(1.0f);
-        for (int i = n - 1; i >= 0; i--) {
-            vf_store_tail(dst + i * dk + c, vf_mul(vf_load_tail(src + i * pitch + c, rest), product), rest);
-            product = vf_mul(product, vf_load_tail(decay + i * dk + c, rest));
-        }
-        if (whole)
-            vf_store_tail(whole + c, product, rest);
-    }
+    BY_CHANNELS(dk, until_channels, dst, src, pitch, decay, n, dk, whole);
 }
 
 #endif
