@@ -8,7 +8,7 @@
  *
  * Memory:
  *     labels     of documents, summed up once
- *     scratch    of a thread: sums of all splits so far, and of one
+ *     scratch    of a thread: exponentials of a block of keys; sums of all splits so far, and of one
  *     partials   [block][split] sums, where parts have them; without room for these a task takes all splits
  */
 #include "nn/additive.h"
@@ -100,7 +100,7 @@ static struct cut cut_call(const struct attn_problem *problem)
         cut.block_queries = share > 1 ? (int64_t)share : 1;
     cut.blocks = problem->q.shape[0] && queries ? nn_additive_blocks(problem, cut.block_queries) : 0;
     cut.labels = attn_labels_size(problem, ATTN_KEY_BLOCK);
-    cut.scratch = 2 * sums_size(most, values);
+    cut.scratch = nn_additive_exps_in(NULL, NULL, problem->q.shape[3]) + 2 * sums_size(most, values);
     cut_keys(problem, &cut);
     return cut;
 }
@@ -139,12 +139,12 @@ static struct nn_additive_sums partial_of(const struct additive_run *run, int64_
 
 /** Splits first to end - 1 of a block, one after the other; next is memory for one. */
 static void run_splits(const struct additive_run *run, const struct pass *pass, struct nn_additive_range splits,
-                       struct nn_additive_sums *next, struct nn_additive_sums *sums)
+                       struct nn_additive_exps *exps, struct nn_additive_sums *next, struct nn_additive_sums *sums)
 {
-    nn_additive_split(run->call, pass, splits.first, sums);
+    nn_additive_split(run->call, pass, splits.first, exps, sums);
     for (int64_t split = splits.first + 1; split < splits.end; split++) {
         const int empty = nn_additive_is_empty(sums, pass->work->num_queries);
-        nn_additive_split(run->call, pass, split, empty ? sums : next);
+        nn_additive_split(run->call, pass, split, exps, empty ? sums : next);
         if (!empty && !nn_additive_is_empty(next, pass->work->num_queries))
             nn_additive_join(run->call, pass->work, next, sums);
     }
@@ -158,14 +158,16 @@ static void run_whole(const struct additive_run *run, int64_t task, char *scratc
     const int64_t block = problem->params.causal == ATTN_CAUSAL_NONE ? task : run->tasks - 1 - task;
     struct attn_work work;
     struct pass pass;
+    struct nn_additive_exps exps;
     struct nn_additive_sums sums, next;
     if (!nn_additive_work_of(&run->core, block, &work))
         return;
+    scratch += nn_additive_exps_in(&exps, scratch, problem->q.shape[3]);
     scratch += nn_additive_sums_in(&sums, scratch, run->cut->block_queries, problem->v.shape[3]);
     nn_additive_sums_in(&next, scratch, run->cut->block_queries, problem->v.shape[3]);
     nn_additive_begin(&pass, &work);
     nn_additive_clear(&work, (struct nn_additive_range){0, run->cut->splits});
-    run_splits(run, &pass, nn_additive_splits(&pass), &next, &sums);
+    run_splits(run, &pass, nn_additive_splits(&pass), &exps, &next, &sums);
     nn_additive_finish(run->call, &work, &sums);
 }
 
@@ -175,9 +177,10 @@ static void run_part(const struct additive_run *run, int64_t task, char *scratch
     const int64_t parts = run->cut->parts, block = task / parts, part = task % parts;
     struct attn_work work;
     struct pass pass;
-    (void)scratch;
+    struct nn_additive_exps exps;
     if (!nn_additive_work_of(&run->core, block, &work))
         return;
+    nn_additive_exps_in(&exps, scratch, run->call->problem->q.shape[3]);
     nn_additive_begin(&pass, &work);
     const struct nn_additive_range all = nn_additive_splits(&pass);
     const int64_t count = all.end - all.first;
@@ -186,7 +189,7 @@ static void run_part(const struct additive_run *run, int64_t task, char *scratch
         &work, (struct nn_additive_range){part == 0 ? 0 : own.first, part == parts - 1 ? run->cut->splits : own.end});
     for (int64_t split = own.first; split < own.end; split++) {
         struct nn_additive_sums sums = partial_of(run, block, split);
-        nn_additive_split(run->call, &pass, split, &sums);
+        nn_additive_split(run->call, &pass, split, &exps, &sums);
     }
 }
 
@@ -202,8 +205,10 @@ static void run_join(const struct additive_run *run, int64_t block, char *scratc
     nn_additive_begin(&pass, &work);
     const struct nn_additive_range splits = nn_additive_splits(&pass);
     if (splits.first == splits.end) { /* as if it had been gone over */
+        struct nn_additive_exps exps;
+        scratch += nn_additive_exps_in(&exps, scratch, problem->q.shape[3]);
         nn_additive_sums_in(&sums, scratch, run->cut->block_queries, problem->v.shape[3]);
-        nn_additive_split(run->call, &pass, splits.first, &sums);
+        nn_additive_split(run->call, &pass, splits.first, &exps, &sums);
     } else {
         sums = partial_of(run, block, splits.first);
     }

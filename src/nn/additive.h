@@ -102,9 +102,12 @@ struct nn_additive_range {
 /** All that a block may see. */
 struct nn_additive_range nn_additive_splits(const struct pass *pass);
 
-/** What a split, of such a range, gives to a block of queries. */
+/** Bytes of room for exponentials of so many channels, a multiple of ATTN_ALIGN; base NULL: that alone. */
+size_t nn_additive_exps_in(struct nn_additive_exps *exps, char *base, int64_t channels);
+
+/** What a split, of such a range, gives to a block of queries; exps is room. */
 void nn_additive_split(const struct nn_additive *call, const struct pass *pass, int64_t split,
-                       struct nn_additive_sums *sums);
+                       struct nn_additive_exps *exps, struct nn_additive_sums *sums);
 
 /** Joins what a split has given to what the splits before it have. */
 void nn_additive_join(const struct nn_additive *call, const struct attn_work *work, const struct nn_additive_sums *next,

@@ -29,6 +29,18 @@ size_t nn_additive_sums_in(struct nn_additive_sums *sums, char *base, int64_t qu
     return m + l + attn_aligned((size_t)queries * (size_t)values * sizeof(float));
 }
 
+size_t nn_additive_exps_in(struct nn_additive_exps *exps, char *base, int64_t channels)
+{
+    const size_t pitch = attn_aligned((size_t)channels * sizeof(float)), sizes = ATTN_KEY_BLOCK * sizeof(float);
+    if (base) {
+        *exps = (struct nn_additive_exps){.pitch = (ptrdiff_t)(pitch / sizeof(float))};
+        exps->size = (float *)(void *)base;
+        exps->q = (float *)(void *)(base + sizes);
+        exps->k = (float *)(void *)(base + sizes + NN_ADDITIVE_ROWS * pitch);
+    }
+    return sizes + (NN_ADDITIVE_ROWS + ATTN_KEY_BLOCK) * pitch;
+}
+
 /** Whether a query has seen no key. */
 static int has_seen_nothing(const struct nn_additive_sums *sums, int64_t r)
 {
@@ -56,7 +68,7 @@ struct nn_additive_range nn_additive_splits(const struct pass *pass)
 
 /** Some queries of a block of them meet a block of keys. */
 static void meet(const struct nn_additive *call, const struct pass *pass, const struct span *span, int64_t first,
-                 struct nn_additive_sums *sums)
+                 struct nn_additive_exps *exps, struct nn_additive_sums *sums)
 {
     const struct attn_work *work = pass->work;
     struct nn_additive_seen seen[NN_ADDITIVE_ROWS];
@@ -94,13 +106,14 @@ static void meet(const struct nn_additive *call, const struct pass *pass, const 
         .score = call->score,
         .channels = work->dk,
         .values = work->dv,
+        .exps = exps,
     });
     for (int i = 0; i < count; i++)
         sums->m[first + i] = queries[i].m;
 }
 
 void nn_additive_split(const struct nn_additive *call, const struct pass *pass, int64_t split,
-                       struct nn_additive_sums *sums)
+                       struct nn_additive_exps *exps, struct nn_additive_sums *sums)
 {
     const struct attn_work *work = pass->work;
     const int64_t behind = (split + 1) * NN_ADDITIVE_SPLIT, end = behind < pass->end ? behind : pass->end;
@@ -114,8 +127,9 @@ void nn_additive_split(const struct nn_additive *call, const struct pass *pass, 
         const struct span span = attn_span_at(work, first, left < ATTN_KEY_BLOCK ? (int)left : ATTN_KEY_BLOCK);
         if (!started)
             memset(sums->o, 0, (size_t)(work->num_queries * work->dv) * sizeof(float));
+        exps->from = exps->end = 0;
         for (int64_t r = 0; r < work->num_queries; r += NN_ADDITIVE_ROWS)
-            meet(call, pass, &span, r, sums);
+            meet(call, pass, &span, r, exps, sums);
         started = 1;
     }
 }

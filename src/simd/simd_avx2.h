@@ -196,12 +196,17 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf8_u10avx2(x);
 }
 
-/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
-static inline vf tanh_split(vf x, vf *r)
+/** y = 2 log2(e) x within what vf_tanh_fast() (tanh.h) wants. NaN stays: minimum and maximum return their second
+ * operand. */
+static inline vf tanh_clamp(vf y)
 {
-    const vf magic = vf_set1(TANH_MAGIC), most = vf_set1(TANH_MOST), least = vf_set1(-TANH_MOST);
-    /* NaN stays: minimum and maximum return their second operand. */
-    const vf y = _mm256_max_ps(least, _mm256_min_ps(most, vf_mul(x, vf_set1(TANH_2LOG2E))));
+    return _mm256_max_ps(vf_set1(-TANH_MOST), _mm256_min_ps(vf_set1(TANH_MOST), y));
+}
+
+/** 2^n and r of y = n + r. */
+static inline vf tanh_split(vf y, vf *r)
+{
+    const vf magic = vf_set1(TANH_MAGIC);
     const vf shifted = vf_add(y, magic);
     *r = vf_sub(y, vf_sub(shifted, magic));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted), 23));

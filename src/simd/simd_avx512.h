@@ -214,10 +214,15 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf16_u10avx512f(x);
 }
 
-/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
-static inline vf tanh_split(vf x, vf *r)
+/** y = 2 log2(e) x within what vf_tanh_fast() (tanh.h) wants. NaN stays: it is the second operand. */
+static inline vf tanh_clamp(vf y)
 {
-    const vf y = _mm512_min_ps(vf_set1(TANH_MOST), vf_mul(x, vf_set1(TANH_2LOG2E))); /* NaN stays: the second operand */
+    return _mm512_min_ps(vf_set1(TANH_MOST), y);
+}
+
+/** 2^n and r of y = n + r. */
+static inline vf tanh_split(vf y, vf *r)
+{
     *r = _mm512_reduce_ps(y, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return _mm512_scalef_ps(vf_set1(1.0f), vf_sub(y, *r));
 }

@@ -196,11 +196,16 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf4_u10advsimd(x);
 }
 
-/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
-static inline vf tanh_split(vf x, vf *r)
+/** y = 2 log2(e) x within what vf_tanh_fast() (tanh.h) wants. FMIN and FMAX keep NaN. */
+static inline vf tanh_clamp(vf y)
 {
-    const vf magic = vf_set1(TANH_MAGIC), most = vf_set1(TANH_MOST), least = vf_set1(-TANH_MOST);
-    const vf y = vmaxq_f32(least, vminq_f32(most, vf_mul(x, vf_set1(TANH_2LOG2E)))); /* FMIN and FMAX keep NaN */
+    return vmaxq_f32(vf_set1(-TANH_MOST), vminq_f32(vf_set1(TANH_MOST), y));
+}
+
+/** 2^n and r of y = n + r. */
+static inline vf tanh_split(vf y, vf *r)
+{
+    const vf magic = vf_set1(TANH_MAGIC);
     const vf shifted = vf_add(y, magic);
     *r = vf_sub(y, vf_sub(shifted, magic));
     return vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23));

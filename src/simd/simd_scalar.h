@@ -191,11 +191,17 @@ static inline vf vf_tanh(vf x)
     return Sleef_tanhf1_u10purec(x);
 }
 
-/** The start of vf_tanh_fast() (tanh.h): 2^n and r of 2 log2(e) x = n + r. */
-static inline vf tanh_split(vf x, vf *r)
+/** y = 2 log2(e) x within what vf_tanh_fast() (tanh.h) wants. NaN stays. */
+static inline vf tanh_clamp(vf y)
 {
-    const float wanted = x * TANH_2LOG2E, below = wanted > TANH_MOST ? TANH_MOST : wanted; /* NaN stays */
-    const float y = below < -TANH_MOST ? -TANH_MOST : below, shifted = y + TANH_MAGIC;
+    const float below = y > TANH_MOST ? TANH_MOST : y;
+    return below < -TANH_MOST ? -TANH_MOST : below;
+}
+
+/** 2^n and r of y = n + r. */
+static inline vf tanh_split(vf y, vf *r)
+{
+    const float shifted = y + TANH_MAGIC;
     uint32_t bits;
     float power;
     memcpy(&bits, &shifted, sizeof bits);

@@ -31,6 +31,7 @@
 #define TANH_C6     0x1.4308fcp-13f
 
 #define TANH_MOST   27.0f /* of y */
+#define TANH_TAME   9.0f  /* of x: y is less than TANH_MOST */
 #define TANH_MAGIC  (0x1.8p23f + 127.0f)
 
 #endif

@@ -193,6 +193,8 @@ static void draw_element(struct rng *rng, const struct kernel_set *set, enum ele
         x = x > 0 ? -x : x;
     else if (element == F32_BYTE)
         x = isnan(x) || fabsf(x) > 127 ? 127.0f : x;
+    else if (element == F32_TAME)
+        x = fabsf(x) > 9 ? 9 * (float)rng_uniform(rng) * (x > 0 ? 1.0f : -1.0f) : x;
     memcpy(at, &x, 4);
 }
 

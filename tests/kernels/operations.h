@@ -14,6 +14,7 @@ enum element {
     F32_BELOW_128,   /**< or NaN: an exponent of 2 that does not overflow */
     F32_NOT_ABOVE_0, /**< or NaN: what the softmax exponentiates */
     F32_BYTE,        /**< -127 to 127 */
+    F32_TAME,        /**< of at most TANH_TAME, or NaN */
     BF16,
     F16,
     BYTE,

@@ -103,6 +103,7 @@ RUN(vf_exp, PUT(vf_exp(A)))
 RUN(vf_log, PUT(vf_log(A)))
 RUN(vf_tanh, PUT(vf_tanh(A)))
 RUN(vf_tanh_fast, PUT(vf_tanh_fast(A)))
+RUN(vf_exp_twice, PUT(vf_exp_twice(A)))
 
 RUN(vf_deinterleave, vf even, odd; vf_deinterleave(A, B, &even, &odd); PUT(even); vf_store(c->out[1], odd))
 RUN(vf_interleave, vf a, b; vf_interleave(A, B, &a, &b); PUT(a); vf_store(c->out[1], b))
@@ -359,6 +360,7 @@ static const struct set_operation operations[] = {
     ROW(vf_log),
     ROW(vf_tanh),
     ROW(vf_tanh_fast),
+    ROW(vf_exp_twice),
     ROW(vf_deinterleave),
     ROW(vf_interleave),
     ROW(vf_transpose),

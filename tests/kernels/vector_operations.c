@@ -361,6 +361,13 @@ FUNCTION(exact_exp, exp)
 FUNCTION(exact_log, log)
 FUNCTION(exact_tanh, tanh)
 
+static double exp_twice(double x)
+{
+    return exp(2 * x);
+}
+
+FUNCTION(exact_exp_twice, exp_twice)
+
 /* A function within so many ULP of the exact result. */
 #define WITHIN(comparison, ulp, in_type, function)                                                                     \
     OPERATION(.in = {{in_type, VECTOR}}, .out = {{F32, VECTOR}}, .compare = comparison, .limit = ulp,                  \
@@ -416,6 +423,7 @@ static const struct row rows[] = {
     {"vf_log", 0, WITHIN(WITHIN_ULP, SLEEF_U10_MAX_ULP, F32, exact_log)},
     {"vf_tanh", 0, WITHIN(WITHIN_ULP, SLEEF_U10_MAX_ULP, F32, exact_tanh)},
     {"vf_tanh_fast", 0, WITHIN(WITHIN_ULP, TANH_FAST_MAX_ULP, F32, exact_tanh)},
+    {"vf_exp_twice", 0, WITHIN(WITHIN_ULP, EXP_TWICE_MAX_ULP, F32_TAME, exact_exp_twice)},
 
     {"vu_set1", 0, OPERATION(.in = {{U32, ONE}}, .out = {{U32, VECTOR}}, .reference = broadcast)},
     {"vu_iota", 0, OPERATION(.out = {{U32, VECTOR}}, .reference = iota_integer)},

@@ -133,6 +133,9 @@ static const struct tolerance tolerance_linear_gradients_table[LINEAR_GRADIENTS]
 /** vf_tanh_fast(): simd/tanh_polynomial.h says how large its error is. */
 #define TANH_FAST_MAX_ULP 4.0
 
+/** vf_exp_twice() up to |x| = 9: most of it is half a unit of 2 log2(e) x, the rest that of 2 log2(e). */
+#define EXP_TWICE_MAX_ULP 16.0
+
 /** The third-degree exp2 of weights that are rounded to bf16: simd/exp2_polynomial.h says how large its error is. */
 #define EXP2_BF16_MAX_RELATIVE 7.5e-5
 

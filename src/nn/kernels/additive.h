@@ -11,31 +11,22 @@
  *         o = o 2^(m - m') + sum_j p[j] values[j]     of all queries at once
  *
  * Nearly all of the time goes to the tanh of queries x keys x channels numbers,
- * and no product of matrices can take its place. So lanes are channels: keys
- * and queries are read as they lie, one query alone keeps the vectors as full
- * as many do, and a key that a mask hides costs nothing. As many keys as there
- * are lanes leave their sums in as many vectors, of which vf_sum_across() makes
- * one vector of scores. A tanh takes as long as a dozen loads, so reading keys
- * costs little, and values are asked for meanwhile: the keys of a step are as many
- * as leave their values in L1 for the sum.
+ * and no product of matrices can take its place: additive_scores.h. Values are asked
+ * for meanwhile: the keys of a step are as many as leave their values in L1 for
+ * the sum.
  *
  * Nothing mixes queries, a step's sums have fixed places, and steps begin at fixed
  * keys: a query's bits depend on its own keys alone. Hidden keys have the score
- * -inf and are left out, so what stands in them is never read.
+ * -inf and are left out, so what stands in them reaches nothing.
  */
 #ifndef ATTN_NN_ADDITIVE_KERNEL_H
 #define ATTN_NN_ADDITIVE_KERNEL_H
 
+#include "nn/kernels/additive_scores.h"
 #include "nn/kernels/norm.h"
 #include "nn/kernels/typed.h"
 
 #include <math.h>
-
-/** Chains of tanh that are side by side, as many as registers have room for. */
-#define ADDITIVE_CHAINS (VF_STRIP * VF_CHANNELS > 16 ? TANH_CHAINS : TANH_CHAINS / 2)
-
-/** Keys that go together where so many vectors of channels are left of each: as many as make up the chains, about. */
-#define ADDITIVE_KEYS(vectors) (ADDITIVE_CHAINS / (vectors) < VF_LEN ? ADDITIVE_CHAINS / (vectors) : VF_LEN)
 
 /** A step of one query. */
 struct additive_step {
@@ -54,166 +45,19 @@ static inline int additive_step_keys(int64_t values)
     return values > 128 ? NN_ADDITIVE_STEP / 2 : NN_ADDITIVE_STEP;
 }
 
-/** Rows of up to VF_LEN keys. */
-struct additive_rows {
-    const char *k[VF_LEN]; /**< the last one is there again behind it */
-    const char *v[VF_LEN]; /**< values to be asked for, which will be wanted when the step's scores are there */
-    int keys;
-    int asks, near; /**< whether any are, and into L1 */
-};
-
-/**
- * The terms of nc vectors of channels from c on, or of the n channels that are left, added up for nk keys. The few ULP
- * of the fast tanh are lost in the sum. Sums are made of few terms at a time, so errors grow slowly.
- */
-ATTN_INLINE void additive_terms(const attn_dtype dtype, const int nk, const int nc, const int n,
-                                const struct nn_additive_work *work, const float *q, const char *const *k, int64_t c,
-                                vf *sums)
-{
-    vf x[TANH_CHAINS];
-    ATTN_UNROLL
-    for (int i = 0; i < nk * nc; i++) {
-        const int64_t at = c + i % nc * VF_LEN;
-        const vf query = n < VF_LEN ? vf_load_tail(q + at, n) : vf_load(q + at);
-        x[i] = vf_add(query, typed_load(dtype, k[i / nc], at, n));
-    }
-    vf_tanh_many(x, nk * nc);
-    ATTN_UNROLL
-    for (int u = 0; u < nk; u++) {
-        sums[u] = vf_zero();
-        ATTN_UNROLL
-        for (int i = 0; i < nc; i++) {
-            const float *score = work->score + c + i * VF_LEN;
-            sums[u] = vf_fma(n < VF_LEN ? vf_load_tail(score, n) : vf_load(score), x[u * nc + i], sums[u]);
-        }
-    }
-}
-
-/** Asks for the values of nk keys. */
-ATTN_INLINE void additive_ask(const struct nn_additive_work *work, const int nk, const struct additive_rows *rows,
-                              int first)
-{
-    const int64_t bytes = work->values * attn_element_size(work->v.dtype);
-    for (int i = first; i < first + nk && i < rows->keys; i++)
-        for (int64_t at = 0; at < bytes; at += ATTN_ALIGN) {
-            if (rows->near)
-                __builtin_prefetch(rows->v[i] + at, 0, 3);
-            else
-                __builtin_prefetch(rows->v[i] + at, 0, 2);
-        }
-}
-
-/** Vectors nc at a time, as long as so many are left from c on, for all keys; returns where the rest begins. */
-ATTN_INLINE int64_t additive_columns_of(const attn_dtype dtype, const int nc, const struct nn_additive_work *work,
-                                        const float *q, const struct additive_rows *rows, int64_t c, vf *totals)
-{
-    const int nk = ADDITIVE_KEYS(nc);
-    const int64_t width = (int64_t)nc * VF_LEN, end = c + (work->channels - c) / width * width;
-    if (c == end)
-        return c;
-    for (int i = 0; i < rows->keys; i += nk) {
-        vf sums[VF_LEN], all[VF_LEN];
-        if (c == 0 && rows->asks)
-            additive_ask(work, nk, rows, i);
-        ATTN_UNROLL
-        for (int u = 0; u < nk; u++)
-            all[u] = c == 0 ? vf_zero() : totals[i + u];
-        for (int64_t at = c; at < end; at += width) {
-            additive_terms(dtype, nk, nc, VF_LEN, work, q, rows->k + i, at, sums);
-            ATTN_UNROLL
-            for (int u = 0; u < nk; u++)
-                all[u] = vf_add(all[u], sums[u]);
-        }
-        ATTN_UNROLL
-        for (int u = 0; u < nk; u++)
-            totals[i + u] = all[u];
-    }
-    return end;
-}
-
-/** The channels behind the last whole vector. */
-ATTN_INLINE void additive_last_columns(const attn_dtype dtype, const struct nn_additive_work *work, const float *q,
-                                       const struct additive_rows *rows, int64_t c, vf *totals)
-{
-    const int nk = ADDITIVE_KEYS(1);
-    for (int i = 0; i < rows->keys; i += nk) {
-        vf sums[VF_LEN];
-        if (c == 0 && rows->asks)
-            additive_ask(work, nk, rows, i);
-        additive_terms(dtype, nk, 1, (int)(work->channels - c), work, q, rows->k + i, c, sums);
-        ATTN_UNROLL
-        for (int u = 0; u < nk; u++)
-            totals[i + u] = c == 0 ? sums[u] : vf_add(totals[i + u], sums[u]);
-    }
-}
-
-/** The scores of some keys. */
-ATTN_INLINE void additive_group_of(const attn_dtype dtype, const struct nn_additive_work *work, const float *q,
-                                   const struct additive_rows *rows, float *scores)
-{
-    vf totals[VF_LEN];
-    totals[0] = vf_zero();
-    for (int i = rows->keys; i < VF_LEN; i++)
-        totals[i] = vf_zero();
-    int64_t c = 0;
-    if (ADDITIVE_CHAINS >= 8)
-        c = additive_columns_of(dtype, 8, work, q, rows, c, totals);
-    c = additive_columns_of(dtype, 4, work, q, rows, c, totals);
-    c = additive_columns_of(dtype, 2, work, q, rows, c, totals);
-    c = additive_columns_of(dtype, 1, work, q, rows, c, totals);
-    if (VF_LEN > 1 && c < work->channels)
-        additive_last_columns(dtype, work, q, rows, c, totals);
-    const vf sums = vf_sum_across(totals);
-    if (rows->keys < VF_LEN)
-        vf_store_tail(scores, sums, rows->keys);
-    else
-        vf_store(scores, sums);
-}
-
-/** Finds the rows of n keys from first on. */
-static void additive_find_run(const struct nn_additive_work *work, int first, int n, struct additive_rows *rows)
-{
-    const char *k = row_at(&work->k, first), *v = row_at(&work->v, first);
-    for (int i = 0; i < n; i++, k += work->k.stride)
-        rows->k[i] = k;
-    for (int i = 0; i < n && rows->asks; i++, v += work->v.stride)
-        rows->v[i] = v;
-    for (int i = n; i < VF_LEN; i++)
-        rows->k[i] = rows->k[n - 1];
-    rows->keys = n;
-}
-
-/** The same of listed keys. */
-static void additive_find_listed(const struct nn_additive_work *work, const int *live, int n,
-                                 struct additive_rows *rows)
-{
-    for (int i = 0; i < VF_LEN; i++) {
-        const int key = live[i < n ? i : n - 1];
-        rows->k[i] = row_at(&work->k, key);
-        rows->v[i] = row_at(&work->v, key);
-    }
-    rows->keys = n;
-}
-
-static void additive_group(const struct nn_additive_work *work, const float *q, const struct additive_rows *rows,
-                           float *scores)
-{
-    ATTN_BY_DTYPE(work->k.dtype, additive_group_of, work, q, rows, scores);
-}
-
 /** Bytes of values that are asked for into L1. */
 #define ADDITIVE_NEAR 32768
 
 /** Scores of the keys of the step that begins at key at of the block; with asks, its values are asked for. */
-static void additive_scores(const struct nn_additive_work *work, const struct nn_additive_query *query, int at,
-                            struct additive_step *step, int asks)
+static void additive_scores(const struct nn_additive_work *work, const struct nn_additive_query *query,
+                            const struct additive_queried *queried, int at, struct additive_step *step, int asks)
 {
     struct additive_rows rows = {.asks = asks};
     rows.near = (step->end - step->first) * work->values * attn_element_size(work->v.dtype) <= ADDITIVE_NEAR;
     if (step->count < 0) {
         for (int j = step->first; j < step->end; j += VF_LEN) {
             additive_find_run(work, at + j, step->end - j < VF_LEN ? step->end - j : VF_LEN, &rows);
-            additive_group(work, query->q, &rows, step->p + j);
+            additive_group(work, queried, &rows, step->p + j);
         }
         return;
     }
@@ -224,7 +68,7 @@ static void additive_scores(const struct nn_additive_work *work, const struct nn
         float lanes[VF_LEN];
         const int n = step->count - i < VF_LEN ? step->count - i : VF_LEN;
         additive_find_listed(work, live + i, n, &rows);
-        additive_group(work, query->q, &rows, lanes);
+        additive_group(work, queried, &rows, lanes);
         for (int u = 0; u < n; u++)
             step->p[step->live[i + u]] = lanes[u] + query->bias[live[i + u]];
     }
@@ -428,7 +272,8 @@ static void additive_values(const struct nn_additive_work *work, int at, struct 
 /* -------------------------------------------------------------------- blocks -- */
 
 /** One step of all queries. */
-static void additive_one_step(const struct nn_additive_work *work, int at, int keys)
+static void additive_one_step(const struct nn_additive_work *work, const struct additive_queried *queried, int at,
+                              int keys)
 {
     struct additive_step steps[NN_ADDITIVE_ROWS];
     int any = 0;
@@ -438,7 +283,9 @@ static void additive_one_step(const struct nn_additive_work *work, int at, int k
             steps[r].count = steps[r].first = steps[r].end = 0;
             continue;
         }
-        additive_scores(work, query, at, &steps[r], !any);
+        if (!queried[r].wild && !queried[r].fused)
+            additive_want(work, at + steps[r].first, at + steps[r].end);
+        additive_scores(work, query, &queried[r], at, &steps[r], !any);
         if (query->scores)
             additive_keep(query, at, &steps[r]);
         additive_update(query, keys, &steps[r]);
@@ -451,6 +298,7 @@ static void additive_one_step(const struct nn_additive_work *work, int at, int k
 /** struct attn_nn_kernels, additive. */
 static void additive_block(const struct nn_additive_work *work)
 {
+    struct additive_queried queried[NN_ADDITIVE_ROWS];
     int lo = ATTN_KEY_BLOCK, hi = 0;
     for (int r = 0; r < work->num_queries; r++) {
         const struct nn_additive_query *query = &work->queries[r];
@@ -459,9 +307,18 @@ static void additive_block(const struct nn_additive_work *work)
         lo = query->lo < lo ? query->lo : lo;
         hi = query->hi > hi ? query->hi : hi;
     }
+    if (lo >= hi)
+        return;
+    for (int r = 0; r < work->num_queries; r++) {
+        float *const exps = work->exps->q + r * work->exps->pitch;
+        queried[r].q = work->queries[r].q;
+        queried[r].exps = exps;
+        queried[r].wild = additive_exps_row(ATTN_F32, queried[r].q, work->channels, exps) > TANH_TAME;
+        queried[r].fused = work->num_queries == 1 && work->exps->from == work->exps->end;
+    }
     const int keys = additive_step_keys(work->values);
     for (int at = lo / keys * keys; at < hi; at += keys)
-        additive_one_step(work, at, keys);
+        additive_one_step(work, queried, at, keys);
 }
 
 #endif

@@ -167,6 +167,19 @@ struct nn_additive_query {
     ptrdiff_t score_stride;
 };
 
+/**
+ * e^2x of the channels x of projected keys and queries: tanh(a + b) is 1 - 2 / (1 + e^2a e^2b), so that queries share
+ * the exponentials of a key. Rows of which a channel is larger than TANH_TAME (simd/tanh_polynomial.h) are wild and
+ * have none.
+ */
+struct nn_additive_exps {
+    float *k;        /**< [ATTN_KEY_BLOCK][pitch] */
+    float *q;        /**< [NN_ADDITIVE_ROWS][pitch] */
+    float *size;     /**< [ATTN_KEY_BLOCK] of the largest channel of a key */
+    ptrdiff_t pitch; /**< channels, up to whole vectors */
+    int from, end;   /**< keys of the block that have been looked at; the caller sets both to 0 for a new block */
+};
+
 /** Some queries of additive attention and a block of up to ATTN_KEY_BLOCK keys (kernels/additive.h). */
 struct nn_additive_work {
     struct nn_additive_query *queries;
@@ -175,6 +188,7 @@ struct nn_additive_work {
     struct attn_rows v;       /**< values */
     const float *score;       /**< [channels] the vector v of the score, in base 2: times log2(e) / temperature */
     int64_t channels, values; /**< of a projected key, of a value */
+    struct nn_additive_exps *exps;
 };
 
 /** The row of a query that all its keys have passed (kernels/additive_finish.h). */
