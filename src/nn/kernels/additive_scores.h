@@ -17,9 +17,9 @@
  * tanh itself. That is a choice of the pair alone.
  *
  * Lanes are channels: keys and queries are read as they lie, one query alone keeps
- * the vectors as full as many do, and a key that a mask hides costs nothing. As
- * many keys as there are lanes leave their sums in as many vectors, of which
- * vf_sum_across() makes one vector of scores.
+ * the vectors as full as many do, and a key that a mask hides costs at most its
+ * exponentials. As many keys as there are lanes leave their sums in as many vectors,
+ * of which vf_sum_across() makes one vector of scores.
  */
 #ifndef ATTN_NN_ADDITIVE_SCORES_H
 #define ATTN_NN_ADDITIVE_SCORES_H
