@@ -136,12 +136,14 @@ static void chunk_scores(const struct attn_chunk_scores *x)
 /** Keys that fade side by side: a row and its decays are loaded once for them. */
 #define NEAR_KEYS 2
 
-/** Row i meets keys j.. of some, of which the first fading ones fade before. */
+/** Vector w of nw, the last of n channels unless all are whole. */
+#define NEAR_LOAD(p, w) (whole || (w) < nw - 1 ? vf_load((p) + (w)*VF_LEN) : vf_load_tail((p) + (w)*VF_LEN, n))
+
+/** Row i meets some keys from j on, of which the first fading ones fade before. */
 ATTN_INLINE void near_row(const int nw, const int whole, const int keys, const int fading,
                           const struct attn_near_scores *x, int64_t c, int n, int i, int j,
                           vf k[NEAR_KEYS][NEAR_VECTORS])
 {
-#define NEAR_LOAD(p, w) (whole || (w) < nw - 1 ? vf_load((p) + (w)*VF_LEN) : vf_load_tail((p) + (w)*VF_LEN, n))
     const float *const a = x->a + i * x->a_pitch + c, *const decay = x->decay + i * x->dk + c;
     float *const parts = x->parts + (i * VF_LEN + j) * VF_LEN;
     vf sums[NEAR_KEYS][2];
@@ -181,7 +183,6 @@ ATTN_INLINE void near_keys(const int nw, const int whole, const int keys, const 
         near_row(nw, whole, keys, 1, x, c, n, j + 1, j, k);
     for (int i = j + keys; i < x->n; i++)
         near_row(nw, whole, keys, keys, x, c, n, i, j, k);
-#undef NEAR_LOAD
 }
 
 /** Channels c.. of nw vectors, the last of n channels. */
@@ -193,6 +194,8 @@ ATTN_INLINE void near_channels(const int nw, const int whole, const struct attn_
     if (j < x->n)
         near_keys(nw, whole, 1, x, c, n, j);
 }
+
+#undef NEAR_LOAD
 
 /** struct attn_state_kernels, near_scores. */
 static void near_scores(const struct attn_near_scores *x)

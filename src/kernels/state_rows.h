@@ -143,7 +143,7 @@ static void scale_keys(float *kt, int64_t rows, const float *by, int n)
 /** Vectors of channels that fade side by side: a product has to wait for the one before it. */
 #define FADE_VECTORS 4
 
-/** Channels of nw vectors, n of which are there in the last. */
+/** Vector w of those at p, or, where it is not whole, its first rest channels. */
 #define FADE_LOAD(p, w) (whole ? vf_load((p) + (w)*VF_LEN) : vf_load_tail((p) + (w)*VF_LEN, rest))
 #define FADE_STORE(p, w, a)                                                                                            \
     do {                                                                                                               \

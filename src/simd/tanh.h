@@ -41,8 +41,8 @@ static inline __attribute__((always_inline)) void vf_tanh_many(vf *x, const int 
     TANH_EACH x[i] = vf_div(p[i], vf_add(p[i], vf_set1(2.0f)));
 }
 
-/** e^2x of n vectors in place, n being a constant, for |x| up to TANH_TAME, and NaN: at most 4 ULP. Of others it is
- * anything. */
+/** e^2x of n vectors in place, n being a constant, for |x| up to TANH_TAME, and NaN: at most 16 ULP (15.3 of every
+ * seventh float from 2^-10), most of it half a unit of 2 log2(e) x. Of others it is anything. */
 static inline __attribute__((always_inline)) void vf_exp_twice_many(vf *x, const int n)
 {
     vf r[TANH_CHAINS], power[TANH_CHAINS], p[TANH_CHAINS];

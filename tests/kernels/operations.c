@@ -11,6 +11,8 @@
 #include "guard.h"
 #include "timing.h"
 
+#include "simd/tanh_polynomial.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -194,7 +196,7 @@ static void draw_element(struct rng *rng, const struct kernel_set *set, enum ele
     else if (element == F32_BYTE)
         x = isnan(x) || fabsf(x) > 127 ? 127.0f : x;
     else if (element == F32_TAME)
-        x = fabsf(x) > 9 ? 9 * (float)rng_uniform(rng) * (x > 0 ? 1.0f : -1.0f) : x;
+        x = fabsf(x) > TANH_TAME ? TANH_TAME * (float)rng_uniform(rng) * (x > 0 ? 1.0f : -1.0f) : x;
     memcpy(at, &x, 4);
 }
 

@@ -51,8 +51,9 @@ static void enlarge_rows(struct memory *m, const attn_tensor *t)
 {
     for (int64_t b = 0; b < t->shape[0]; b++)
         for (int64_t i = 0; i < t->shape[2]; i++)
-            for (int64_t c = 0; c < t->shape[3] && (c > 0 || rng_percent(&m->rng, 10)); c++)
-                tensor_set(t, b, 0, i, c, 24 * tensor_get(t, b, 0, i, c));
+            if (rng_percent(&m->rng, 10))
+                for (int64_t c = 0; c < t->shape[3]; c++)
+                    tensor_set(t, b, 0, i, c, 24 * tensor_get(t, b, 0, i, c));
 }
 
 static double mean_square(const double *x, int64_t n)

@@ -73,9 +73,16 @@ ATTN_INLINE void additive_tanh_of_exps(vf *x, const int n, const int nc)
     }
 }
 
+/** A vector of floats, or the n that are left. */
+ATTN_INLINE vf additive_load(const float *p, const int n)
+{
+    return n < VF_LEN ? vf_load_tail(p, n) : vf_load(p);
+}
+
 /**
- * The terms of nc vectors of channels from c on, or of the n channels that are left, added up for nk keys. The few ULP
- * of the fast tanh are lost in the sum. Sums are made of few terms at a time, so errors grow slowly.
+ * The terms of nc vectors of channels from c on, or of the n channels that are left, added up for nk keys; *size as
+ * additive_mark() has it, where exponentials are made. The few ULP of the fast tanh are lost in the sum. Sums are made
+ * of few terms at a time, so errors grow slowly.
  */
 ATTN_INLINE void additive_terms(const attn_dtype dtype, const enum additive_form form, const int nk, const int nc,
                                 const int n, const struct nn_additive_work *work, const float *q, const char *const *k,
@@ -86,8 +93,7 @@ ATTN_INLINE void additive_terms(const attn_dtype dtype, const enum additive_form
     for (int i = 0; i < nk * nc; i++) {
         const int64_t at = c + i % nc * VF_LEN;
         const vf key = typed_load(dtype, k[i / nc], at, n);
-        const vf query = n < VF_LEN ? vf_load_tail(q + at, n) : vf_load(q + at);
-        x[i] = form == ADDITIVE_DIRECT ? vf_add(query, key) : key;
+        x[i] = form == ADDITIVE_DIRECT ? vf_add(additive_load(q + at, n), key) : key;
         if (form == ADDITIVE_FUSED)
             *size = additive_mark(key, *size);
     }
@@ -97,20 +103,16 @@ ATTN_INLINE void additive_terms(const attn_dtype dtype, const enum additive_form
         vf_exp_twice_many(x, nk * nc);
     if (form != ADDITIVE_DIRECT) {
         ATTN_UNROLL
-        for (int i = 0; i < nk * nc; i++) {
-            const int64_t at = c + i % nc * VF_LEN;
-            x[i] = vf_fma(n < VF_LEN ? vf_load_tail(q + at, n) : vf_load(q + at), x[i], vf_set1(1.0f));
-        }
+        for (int i = 0; i < nk * nc; i++)
+            x[i] = vf_fma(additive_load(q + c + i % nc * VF_LEN, n), x[i], vf_set1(1.0f));
         additive_tanh_of_exps(x, nk * nc, nc);
     }
     ATTN_UNROLL
     for (int u = 0; u < nk; u++) {
         sums[u] = vf_zero();
         ATTN_UNROLL
-        for (int i = 0; i < nc; i++) {
-            const float *score = work->score + c + i * VF_LEN;
-            sums[u] = vf_fma(n < VF_LEN ? vf_load_tail(score, n) : vf_load(score), x[u * nc + i], sums[u]);
-        }
+        for (int i = 0; i < nc; i++)
+            sums[u] = vf_fma(additive_load(work->score + c + i * VF_LEN, n), x[u * nc + i], sums[u]);
     }
 }
 
