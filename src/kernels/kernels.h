@@ -173,6 +173,14 @@ struct attn_row_run {
 /** Queries of weights_of_few() at most: of more there are as many exponentials as of a vector with a query per lane. */
 #define ATTN_FEW_WEIGHTS 4
 
+/** Rows that will be wanted soon. */
+struct attn_soon {
+    struct attn_rows rows;
+    int64_t width; /**< elements of a row */
+    int num;       /**< rows */
+    int write;     /**< they will be written */
+};
+
 /** Where a tile of scores comes from and goes to. */
 struct attn_score_operands {
     const float *q; /**< [words][nv * lanes] */
@@ -188,9 +196,8 @@ struct attn_score_operands {
     const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */
     const int32_t *start; /**< [keys] int8, the same */
     float *s;             /**< [keys][nv * lanes] */
-    /* Rows that will be wanted soon, key by key beside those of k: fetched into L2 meanwhile. data NULL: none. */
-    struct attn_rows next[2];
-    int64_t next_width[2];
+    const struct attn_soon *soon; /**< [num_soon] fetched meanwhile, some beside each register tile of full height */
+    int num_soon;
 };
 
 /** Blocks of ATTN_KEY_BLOCK keys, one behind the other, of which the strip sees every key. */

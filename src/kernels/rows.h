@@ -13,6 +13,7 @@
 #define ATTN_ROWS_H
 
 #include "kernels/element.h"
+#include "kernels/prefetch.h"
 #include "kernels/width.h"
 
 #include <string.h>
@@ -221,17 +222,17 @@ static inline void bf16_of_row(const struct attn_rows *rows, int64_t i, int64_t 
     bf16_elements(rows->dtype, row_at(rows, i), scales_at(rows->dtype, rows, i), c, n, dst);
 }
 
-/** Asks for rows first..end-1 that will be read (or, with write, written) soon; L2 has room for them. */
-ATTN_INLINE void prefetch_rows(const struct attn_rows *rows, int64_t first, int64_t end, int64_t width, const int write)
+/** Of rows that will be wanted soon asks for those of a turn; so many turns ask for all. */
+ATTN_INLINE void ask_for_soon(const struct attn_score_operands *x, int turn, int turns)
 {
-    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(rows->dtype, width);
-    for (int64_t r = first; r < end; r++) {
-        for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
-            if (write)
-                __builtin_prefetch(row_at(rows, r) + c, 1, 2);
-            else
-                __builtin_prefetch(row_at(rows, r) + c, 0, 2);
-        }
+    for (int i = 0; i < x->num_soon; i++) {
+        const struct attn_soon *const soon = &x->soon[i];
+        const int some = (soon->num + turns - 1) / turns, first = turn * some;
+        const int end = first + some < soon->num ? first + some : soon->num;
+        if (soon->write)
+            prefetch_rows(&soon->rows, first, end, soon->width, 1);
+        else
+            prefetch_rows(&soon->rows, first, end, soon->width, 0);
     }
 }
 
@@ -241,9 +242,9 @@ ATTN_INLINE void ask_for_next(const struct attn_listed_rows *listed, int first, 
     for (int i = first; i < end; i++)
         for (ptrdiff_t c = 0; c < listed->next_bytes; c += ATTN_ALIGN) {
             if (near)
-                __builtin_prefetch(listed->next[i] + c, 0, 3);
+                prefetch_line_near(listed->next[i] + c);
             else
-                __builtin_prefetch(listed->next[i] + c, 0, 2);
+                prefetch_line(listed->next[i] + c, 0);
         }
 }
 

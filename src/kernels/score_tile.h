@@ -141,8 +141,7 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
         max[v] = vf_set1(-INFINITY);
     int j = 0;
     for (; j + TILE_ROWS(nv, VF_KEYS) <= n; j += TILE_ROWS(nv, VF_KEYS)) {
-        for (int i = 0; i < 2 && x->next[i].data; i++)
-            prefetch_rows(&x->next[i], j, j + TILE_ROWS(nv, VF_KEYS), x->next_width[i], 0);
+        ask_for_soon(x, j / TILE_ROWS(nv, VF_KEYS), n / TILE_ROWS(nv, VF_KEYS));
         score_visible(TILE_ROWS(nv, VF_KEYS), nv, x, j, max);
     }
     if (nv == 1 && j + VF_KEYS <= n) {

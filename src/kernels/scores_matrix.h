@@ -213,8 +213,7 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
     int before = 0;
     for (keys.j = 0; keys.j < n; keys.j += MATRIX_ROWS) {
         const int v0 = hidden_vectors(nv, x, keys.j), whole = keys.j + MATRIX_ROWS <= n;
-        for (int i = 0; i < 2 && x->next[i].data; i++)
-            prefetch_rows(&x->next[i], keys.j, whole ? keys.j + MATRIX_ROWS : n, x->next_width[i], 0);
+        ask_for_soon(x, keys.j / MATRIX_ROWS, (n + MATRIX_ROWS - 1) / MATRIX_ROWS);
         if (chunks == 1)
             whole ? score_small(1, 1, nv, &keys, v0, NULL) : score_small(0, 1, nv, &keys, v0, NULL);
         else if (chunks == 2)

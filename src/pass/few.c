@@ -9,6 +9,7 @@
  * the K of the next tile is. Processors fetch rows ahead where they follow each
  * other, but begin anew with every page.
  */
+#include "kernels/prefetch.h"
 #include "pass/pass.h"
 
 #include <assert.h>
@@ -56,7 +57,7 @@ static void list_next(const struct attn_pages *pages, const struct attn_rows *ro
         const struct attn_piece piece = attn_piece_at(pages, rows, step, first + at, n - at);
         for (int64_t i = 0; rows->scale && i < piece.n; i += line)
             for (int64_t g = 0; g < scales; g += LINE)
-                __builtin_prefetch(piece.rows.scale + i * piece.rows.scale_stride + g, 0, 2);
+                prefetch_line((const char *)(piece.rows.scale + i * piece.rows.scale_stride + g), 0);
         const char *row = piece.rows.data;
         for (int i = 0; i < piece.n; i++, row += piece.rows.stride)
             list[at + i] = row;

@@ -24,6 +24,7 @@
  * Budget on AVX-512, d = 64: S tile 24 KiB and Q^T strip 12 KiB in L1; K and V
  * blocks, O and Q^T of the whole block of queries in L2.
  */
+#include "kernels/prefetch.h"
 #include "pass/pass.h"
 
 #include <assert.h>
@@ -133,24 +134,34 @@ void attn_begin_pass(struct pass *pass, const struct attn_work *work)
     pass->blocks = pass->side_by_side ? attn_side_blocks(pass) : pass->scratch.blocks;
 }
 
-/** Asks for a row of so many bytes that will be read (or, with write, written) soon; L2 has room for it. */
-static void prefetch_row(const char *row, ptrdiff_t bytes, const int write)
-{
-    for (ptrdiff_t c = 0; c < bytes; c += ATTN_ALIGN) {
-        if (write)
-            __builtin_prefetch(row + c, 1, 2);
-        else
-            __builtin_prefetch(row + c, 0, 2);
-    }
-}
-
-/** The same of rows of queries, which q or out holds. */
-static void prefetch_queries(const struct attn_work *work, const int write, int64_t first, int64_t end)
+/** Asks for a strip's rows of q or, with write, of out. */
+static void prefetch_strip(const struct attn_work *work, const int write, const struct strip *strip)
 {
     const struct attn_rows *rows = write ? &work->out : &work->q;
     const ptrdiff_t bytes = (write ? work->dv : work->dk) * attn_element_size(rows->dtype);
-    for (int64_t r = first; r < end; r++)
-        prefetch_row(query_row(&work->view, rows, write ? work->head_step.out : work->head_step.q, r), bytes, write);
+    char *pointers[ATTN_MAX_STRIP];
+    strip_rows(&work->view, rows, write ? work->head_step.out : work->head_step.q, strip, 0, strip->rows, pointers);
+    for (int r = 0; r < strip->rows; r++)
+        prefetch_row(pointers[r], bytes, write);
+}
+
+/** Asks at once for what a strip has not asked for. */
+static void ask_at_once(const struct attn_work *work, struct strip *strip)
+{
+    if (strip->asks & ASKS_QUERIES)
+        prefetch_strip(work, 0, strip + 1);
+    if (strip->asks & ASKS_OUT)
+        prefetch_strip(work, 1, strip);
+    strip->asks = 0;
+}
+
+/**
+ * Whether a strip can ask beside its products, a few rows with each register tile. Many at once wait for one another,
+ * and what else is loaded then waits for them (docs/performance.md).
+ */
+static int asks_beside(const struct pass *pass, const struct strip *strip)
+{
+    return pass->work->view.heads == 1 && !strip->gathered && !strip->few && !pass->side_by_side;
 }
 
 /** The sink of a lane; -inf: none. */
@@ -162,7 +173,7 @@ static float sink_of(const struct attn_work *work, const struct strip *strip, in
 }
 
 /** m and l of a strip before its first key; with a sink, as if it were a key whose value is 0. */
-static void start_strip(const struct pass *pass, struct strip *strip)
+static void start_sums(const struct pass *pass, struct strip *strip)
 {
     const struct attn_work *work = pass->work;
     const float headroom = pass->values->headroom;
@@ -194,29 +205,23 @@ static void prefetch_keys(const struct pass *pass, const struct strip *strip, in
     end = first + pass->scratch.key_block < end ? first + pass->scratch.key_block : end;
     if (first < end) {
         const struct attn_piece piece = attn_keys_at(work, first, (int)(end - first));
-        for (int i = 0; i < piece.n; i++)
-            prefetch_row(row_of(&piece.rows, i), (ptrdiff_t)attn_row_bytes(piece.rows.dtype, work->dk), 0);
+        prefetch_rows(&piece.rows, 0, piece.n, work->dk, 0);
     }
 }
 
-/** The queries of all strips, made ready. first is the first block of keys that one of them sees. */
-static void start_strips(struct pass *pass, int64_t first)
+/** A strip's queries, made ready. first is the first block of keys that one of all strips sees. */
+static void start_strip(const struct pass *pass, struct strip *strip, int64_t first)
 {
     const struct attn_work *work = pass->work;
-    const int64_t full = pass->work->kernels->strip, all = work->num_queries;
-    prefetch_queries(work, 0, 0, all < full ? all : full);
-    for (int64_t i = 0; i < pass->num_strips; i++) {
-        struct strip *strip = &pass->strips[i];
-        if (leads(work, strip))
-            prefetch_keys(pass, strip, first);
-        const int64_t behind = strip->first + 2 * full;
-        prefetch_queries(work, 0, strip->first + full, behind < all ? behind : all);
-        attn_pack_strip(pass, strip, work->scale);
-        if (strip->reach)
-            pass->scores->reach(strip->nv, attn_channel_words(pass->scores, work->dk), strip->q, strip->factor,
-                                strip->reach);
-        start_strip(pass, strip);
-    }
+    if (strip == pass->strips)
+        prefetch_strip(work, 0, strip);
+    if (leads(work, strip) && !strip->few) /* whose kernels ask for themselves */
+        prefetch_keys(pass, strip, first);
+    attn_pack_strip(pass, strip, work->scale);
+    if (strip->reach)
+        pass->scores->reach(strip->nv, attn_channel_words(pass->scores, work->dk), strip->q, strip->factor,
+                            strip->reach);
+    start_sums(pass, strip);
 }
 
 /** Second step of a unit: its weights, in words, in the place of its scores. Leaves alpha for ACCUMULATE_RESCALE. */
@@ -346,6 +351,8 @@ static void run_unit(const struct pass *pass, struct key_block *keys, struct str
  */
 struct stretch {
     int num_blocks;
+    int starts;       /**< it is the first one of all, for which strips are made ready one by one */
+    int64_t first;    /**< if so the first block of keys that one of them sees */
     int begins, ends; /**< it is the first, the last one of a split of the keys */
     int resumes;      /**< it is the first one behind keys whose sums are there */
     char *partial;    /**< where that is left; NULL: it is joined to the ones before */
@@ -468,16 +475,22 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
     const struct attn_work *work = pass->work;
     for (int64_t i = 0; i < pass->num_strips; i++) {
         struct strip *strip = &pass->strips[i];
+        const int more = i + 1 < pass->num_strips && !strip[1].gathered;
+        if (stretch->starts)
+            start_strip(pass, strip, stretch->first);
         if (stretch->resumes)
             attn_take_sums(pass, i);
         if (stretch->begins)
             attn_begin_split(pass, strip);
-        if (last && !leaves_sums(work)) /* the strip's rows of out are written next */
-            prefetch_queries(work, 1, strip->first, strip->first + strip->rows);
+        strip->asks =
+            (stretch->starts && more ? ASKS_QUERIES : 0) | (last && !leaves_sums(work) ? ASKS_OUT : 0);
+        if (!asks_beside(pass, strip))
+            ask_at_once(work, strip);
         if (pass->side_by_side && sees_whole(stretch, i))
             attn_side_by_side(pass, stretch->num_blocks, stretch->keys);
         else
             run_blocks(pass, stretch, i, strip);
+        ask_at_once(work, strip);
         if (stretch->ends && stretch->partial)
             attn_keep_partial(pass, i, stretch->partial);
         else if (stretch->ends && last && leaves_sums(work))
@@ -485,7 +498,7 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
         else if (stretch->ends)
             attn_end_split(pass, strip);
     }
-    stretch->num_blocks = stretch->begins = stretch->resumes = 0;
+    stretch->num_blocks = stretch->starts = stretch->begins = stretch->resumes = 0;
 }
 
 /** Goes over the keys of a split, of which block first is the first that some strip sees. anew: sums begin here. */
@@ -521,6 +534,7 @@ static void run_splits(struct pass *pass)
     struct stretch stretch;
     int64_t first, from = 0, to = INT64_MAX, number = 0;
     stretch.num_blocks = 0;
+    stretch.starts = 1;
     stretch.resumes = work->sums_keys > 0;
     if (work->parts) {
         const int64_t seen = attn_count_splits(pass);
@@ -532,7 +546,7 @@ static void run_splits(struct pass *pass)
         if (number < from)
             continue;
         if (number == from)
-            start_strips(pass, first);
+            stretch.first = first;
         stretch.partial = work->parts ? work->partials + (size_t)number * work->partial_size : NULL;
         run_split(pass, &stretch, split, first, number > 0 || is_split_end(work->sums_keys));
     }

@@ -13,6 +13,7 @@
  * takes those from n - 1 - j on: a bias of pitch -1. Where heads are
  * together, each has such a row, and its lanes take theirs from it.
  */
+#include "kernels/prefetch.h"
 #include "pass/pass.h"
 
 #include "simd/half.h"
@@ -110,7 +111,7 @@ static struct extent stage_live(uint8_t *live, ptrdiff_t pitch, const struct att
             for (int i = 0; i < 16; i++) {
                 const uint8_t *row = src + at[r + i < width ? r + i : width - 1] + j;
                 if (j % ATTN_ALIGN == 0) /* a line of the next tile; an address behind the mask does no harm */
-                    __builtin_prefetch((const void *)((uintptr_t)row + ATTN_KEY_BLOCK), 0, 2);
+                    prefetch_line((const char *)((uintptr_t)row + ATTN_KEY_BLOCK), 0);
                 if (size == 16) {
                     memcpy(&x[i], row, 16);
                 } else {

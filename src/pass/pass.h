@@ -23,6 +23,12 @@ struct sums {
     float *o, *m, *l;
 };
 
+/** Rows that a strip asks for, beside its products if it can. */
+enum strip_asks {
+    ASKS_QUERIES = 1, /**< the queries of the strip behind it */
+    ASKS_OUT = 2      /**< its own rows of out, which will be written */
+};
+
 /** A strip of queries. */
 struct strip {
     float *q, *o, *m, *l, *factor, *validity, *shift, *reach; /**< its parts of what struct attn_scratch describes */
@@ -31,6 +37,7 @@ struct strip {
     int rows, nv, width;     /**< queries, vectors, lanes */
     int few;                 /**< o lies row by row, for values_of_few() */
     int started;             /**< o holds something */
+    int asks;                /**< of enum strip_asks, what it has not yet asked for */
     struct sums whole, next; /**< where o, m and l are: of all splits, and of one that is to be joined to those */
     int joined;              /**< whole holds what earlier splits have given */
     int32_t first_label, last_label; /**< smallest and largest of its rows' documents */

@@ -283,9 +283,17 @@ void attn_unmasked_scores(const struct pass *pass, const struct key_block *keys,
         pass->vectors->finish_scores(strip->nv, &none, n, strip->factor, cap, pass->scratch.s, max);
 }
 
-/** What the first strip to see n keys asks for meanwhile: their V, and the K that comes next. */
-static void ask_for_next(const struct pass *pass, const struct strip *strip, int64_t first, int n,
-                         struct attn_score_operands *operands)
+/** Adds rows to those that will be wanted soon, if there are any. */
+static void add_soon(struct attn_score_operands *operands, struct attn_soon *soon, const struct attn_rows *rows,
+                     int64_t width, int num, int write)
+{
+    if (rows->data)
+        soon[operands->num_soon++] = (struct attn_soon){*rows, width, num, write};
+}
+
+/** The rows that the first strip to see n keys asks for meanwhile: of their V, and of the K that comes next. */
+static void add_next_keys(const struct pass *pass, const struct strip *strip, int64_t first, int n,
+                          struct attn_score_operands *operands, struct attn_soon *soon)
 {
     const struct attn_work *work = pass->work;
     int64_t next = first + pass->scratch.key_block, end;
@@ -294,23 +302,38 @@ static void ask_for_next(const struct pass *pass, const struct strip *strip, int
     const int64_t values = pass->scratch.v ? next : first;
     if (values + n <= work->num_keys) {
         const struct attn_piece v = attn_values_at(work, values, n);
-        operands->next[0] = v.rows;
-        operands->next[0].data = v.n == n ? v.rows.data : NULL;
-        operands->next_width[0] = work->dv;
+        if (v.n == n)
+            add_soon(operands, soon, &v.rows, work->dv, n, 0);
     }
     if (next + n <= work->num_keys) {
         const struct attn_piece k = attn_keys_at(work, next, n);
-        operands->next[1] = k.rows;
-        operands->next[1].data = k.n == n ? k.rows.data : NULL;
-        operands->next_width[1] = work->dk;
+        if (k.n == n)
+            add_soon(operands, soon, &k.rows, work->dk, n, 0);
     }
+}
+
+/** The rows of queries that a strip asks for, where a token has one. */
+static void add_queries(const struct pass *pass, struct strip *strip, struct attn_score_operands *operands,
+                        struct attn_soon *soon)
+{
+    const struct attn_work *work = pass->work;
+    if (strip->asks & ASKS_QUERIES) {
+        const struct strip *behind = strip + 1;
+        const struct attn_rows q = attn_rows_from(&work->q, behind->first);
+        add_soon(operands, soon, &q, work->dk, behind->rows, 0);
+    }
+    if (strip->asks & ASKS_OUT) {
+        const struct attn_rows out = attn_rows_from(&work->out, strip->first);
+        add_soon(operands, soon, &out, work->dv, strip->rows, 1);
+    }
+    strip->asks = 0;
 }
 
 void attn_unit_scores(const struct pass *pass, const struct key_block *keys, struct unit *unit)
 {
     const struct attn_work *work = pass->work;
     const struct attn_scratch *scratch = &pass->scratch;
-    const struct strip *strip = unit->strip;
+    struct strip *strip = unit->strip;
     const int n = unit->n, lo = unit->run.lo;
     const int64_t first = keys->first + lo;
     const int terms = work->softcap != 0.0f || work->callback || has_relative(work);
@@ -322,8 +345,12 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
+    struct attn_soon soon[4];
+    operands.soon = soon;
     if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
-        ask_for_next(pass, strip, first, n, &operands);
+        add_next_keys(pass, strip, first, n, &operands, soon);
+    if (strip->asks)
+        add_queries(pass, strip, &operands, soon);
     tile_scores(pass, strip, keys, lo, n, &operands, unit->max);
     if (!terms)
         return;
