@@ -50,6 +50,43 @@ ATTN_INLINE vf query_words(const struct attn_pack_queries *x, int r, int64_t c)
     return vf_load(t);
 }
 
+/** VF_LEN words of VF_LEN queries, from row r and word c on, a word in each vector. whole: they are all there, in bf16. */
+ATTN_INLINE void take_queries(const int whole, const struct attn_pack_queries *x, int r, int64_t c, vf words[VF_LEN])
+{
+    ATTN_UNROLL
+    for (int i = 0; i < VF_LEN; i++)
+        words[i] = whole ? vf_load((const void *)(x->rows[r + i] + c * ATTN_WORD)) : query_words(x, r + i, c);
+    vf_transpose(words);
+    if (x->scale < 0.0f) {
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            words[i] = vf_of_bits((vu)vw_negate((vw)vu_bits_of(words[i])));
+    }
+}
+
+/** Puts words c.. of lanes r.. of a strip where they belong. */
+ATTN_INLINE void put_queries(const struct attn_pack_queries *x, int r, int64_t c, int64_t words, const vf a[VF_LEN])
+{
+#if VS_GROUP == 1
+    float *const dst = x->q + c * x->width + x->first + r;
+    if (words - c >= VF_LEN) {
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            vf_store(dst + (ptrdiff_t)i * x->width, a[i]);
+    } else {
+        for (int i = 0; i < words - c; i++)
+            vf_store(dst + (ptrdiff_t)i * x->width, a[i]);
+    }
+#else
+    for (int i = 0; i < VF_LEN && c + i < words; i++) {
+        float apart[VF_LEN];
+        vf_store(apart, a[i]);
+        for (int lane = 0; lane < VF_LEN; lane++)
+            memcpy(x->q + query_word(c + i, words, x->width, x->first + r + lane), apart + lane, sizeof *apart);
+    }
+#endif
+}
+
 static void pack_queries(const struct attn_pack_queries *x)
 {
     const int64_t words = channel_words(x->dk);
@@ -60,19 +97,14 @@ static void pack_queries(const struct attn_pack_queries *x)
         return;
     }
     for (int r = 0; r < x->fill; r += VF_LEN) {
+        const int full = x->dtype == ATTN_BF16 && r + VF_LEN <= x->n;
         for (int64_t c = 0; c < words; c += VF_LEN) {
             vf a[VF_LEN];
-            for (int i = 0; i < VF_LEN; i++)
-                a[i] = query_words(x, r + i, c);
-            vf_transpose(a);
-            for (int i = 0; i < VF_LEN && c + i < words; i++) {
-                float apart[VF_LEN], *dst = VS_GROUP == 1 ? x->q + (c + i) * x->width + x->first + r : apart;
-                vf_store(dst, a[i]);
-                if (x->scale < 0.0f)
-                    vw_store(dst, vw_negate(vw_load(dst)));
-                for (int lane = 0; VS_GROUP > 1 && lane < VF_LEN; lane++)
-                    memcpy(x->q + query_word(c + i, words, x->width, x->first + r + lane), apart + lane, sizeof *apart);
-            }
+            if (full && 2 * (c + VF_LEN) <= x->dk)
+                take_queries(1, x, r, c, a);
+            else
+                take_queries(0, x, r, c, a);
+            put_queries(x, r, c, words, a);
         }
     }
 }

@@ -121,6 +121,18 @@ static inline vu vf_narrow_bf16(vf a, vf b)
     return _mm256_permute4x64_epi64(_mm256_packus_epi32(rounded_to_bf16(a), rounded_to_bf16(b)), 0xd8);
 }
 
+static inline vu vf_pair_bf16(vf a, vf b)
+{
+    return vu_or(rounded_to_bf16(a), vu_shift_left(rounded_to_bf16(b), 16));
+}
+
+static inline vu vf_pair_f16(vf a, vf b)
+{
+    const __m128i low = _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m128i high = _mm256_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return vu_or(_mm256_cvtepu16_epi32(low), vu_shift_left(_mm256_cvtepu16_epi32(high), 16));
+}
+
 #define VU_STREAMS 1
 
 static inline void vu_stream(void *p, vu a)

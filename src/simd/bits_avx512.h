@@ -18,6 +18,7 @@
  *   vu_bytes_of4                    lanes of -128 to 127 as bytes, four vectors one behind the other
  *   vf_load_pair_bf16, vu_bytes_of_pairs  the same of pairs of vectors, loaded in an order that suits both
  *   vf_narrow_bf16, vf_narrow_f16   two vectors as vf_store_bf16() and vf_store_f16() would round them, side by side
+ *   vf_pair_bf16, vf_pair_f16       the same in words: those of the first are the lower halves
  *   vu_stream                       vu_store() to an aligned address, past the caches where VU_STREAMS
  *   vu_stream_end                   what has been streamed is there for other threads, too
  *   VF_NIBBLE_BY_TABLE              defined where vf_nibble() is faster than arithmetic
@@ -149,6 +150,18 @@ static inline vu vf_narrow_bf16(vf a, vf b)
                           0x001f001d, 0x00230021, 0x00270025, 0x002b0029, 0x002f002d, 0x00330031, 0x00370035,
                           0x003b0039, 0x003f003d);
     return _mm512_permutex2var_epi16(rounded_to_bf16(a), order, rounded_to_bf16(b));
+}
+
+static inline vu vf_pair_bf16(vf a, vf b)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(rounded_to_bf16(a), 16), rounded_to_bf16(b));
+}
+
+static inline vu vf_pair_f16(vf a, vf b)
+{
+    const __m256i low = _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    const __m256i high = _mm512_cvtps_ph(b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return vu_or(_mm512_cvtepu16_epi32(low), vu_shift_left(_mm512_cvtepu16_epi32(high), 16));
 }
 
 #define VU_STREAMS 1

@@ -120,6 +120,18 @@ static inline vu vf_narrow_bf16(vf a, vf b)
     return vreinterpretq_u32_u16(vld1q_u16(both));
 }
 
+static inline vu vf_pair_bf16(vf a, vf b)
+{
+    const uint16x8_t both = vreinterpretq_u16_u32(vf_narrow_bf16(a, b));
+    return vreinterpretq_u32_u16(vzip1q_u16(both, vextq_u16(both, both, 4)));
+}
+
+static inline vu vf_pair_f16(vf a, vf b)
+{
+    const uint16x8_t both = vreinterpretq_u16_u32(vf_narrow_f16(a, b));
+    return vreinterpretq_u32_u16(vzip1q_u16(both, vextq_u16(both, both, 4)));
+}
+
 #define VU_STREAMS 0
 
 static inline void vu_stream(void *p, vu a)

@@ -101,6 +101,16 @@ static inline vu vf_narrow_bf16(vf a, vf b)
     return vu_load(both);
 }
 
+static inline vu vf_pair_bf16(vf a, vf b)
+{
+    return vf_narrow_bf16(a, b);
+}
+
+static inline vu vf_pair_f16(vf a, vf b)
+{
+    return vf_narrow_f16(a, b);
+}
+
 #define VU_STREAMS 0
 
 static inline void vu_stream(void *p, vu a)
