@@ -55,8 +55,22 @@ static void take_pieces(struct nn_arena *arena, struct block_call *call, int64_t
     const attn_block *block = call->block;
     const attn_block_config *c = &block->config;
     const int64_t keys = inputs->cache ? inputs->cached + tokens : tokens;
-    const struct nn_mha_shape self = {call->dtype, batch, tokens, keys, inputs->cache, inputs->kv_cache != NULL};
-    const struct nn_mha_shape cross = {call->dtype, batch, tokens, memory_tokens(inputs), inputs->cross_kv, 0};
+    const struct nn_mha_shape self = {
+        .dtype = call->dtype,
+        .batch = batch,
+        .q_tokens = tokens,
+        .k_tokens = keys,
+        .kv = inputs->cache,
+        .elsewhere = inputs->kv_cache != NULL,
+        .rotates = inputs->rotation != NULL,
+    };
+    const struct nn_mha_shape cross = {
+        .dtype = call->dtype,
+        .batch = batch,
+        .q_tokens = tokens,
+        .k_tokens = memory_tokens(inputs),
+        .kv = inputs->cross_kv,
+    };
     call->normed = take_rows(arena, call, batch, tokens, block->attention.d_model);
     call->hidden = take_rows(arena, call, batch, tokens, c->d_ff);
     if (c->gated)

@@ -188,7 +188,8 @@ static struct core_tensors core_tensors_of(const attn_mha *mha, const struct nn_
     struct core_tensors t;
     t.q_rows = attn_btc(pieces->q, batch, q_tokens, c->heads * c->head_dim);
     t.heads_rows = attn_btc(pieces->heads, batch, q_tokens, c->heads * c->value_dim);
-    t.q_rows.dtype = t.heads_rows.dtype = pieces->dtype;
+    t.q_rows.dtype = pieces->qkv;
+    t.heads_rows.dtype = pieces->dtype;
     t.q = nn_heads_of(&t.q_rows, 0, c->heads, c->head_dim);
     t.out = nn_heads_of(&t.heads_rows, 0, c->heads, c->value_dim);
     t.k = attn_mha_keys(mha, kv);
@@ -196,18 +197,40 @@ static struct core_tensors core_tensors_of(const attn_mha *mha, const struct nn_
     return t;
 }
 
-/** The workspace of the attention. */
-static attn_status measure_core(struct nn_need *need, const attn_mha *mha, const struct nn_mha_shape *shape,
-                                const attn_params *params)
+/** The attention of such a shape, with queries, keys and values of a type, unless a call brings these. */
+static attn_status make_core(struct attn_call *core, const attn_mha *mha, const struct nn_mha_shape *shape,
+                             const attn_params *params, attn_dtype qkv)
 {
-    const struct nn_mha_pieces shapes_only = {.dtype = shape->dtype};
+    const struct nn_mha_pieces shapes_only = {.dtype = shape->dtype, .qkv = qkv};
     attn_tensor kv = attn_btc(NULL, shape->batch, shape->k_tokens, kv_channels(mha));
-    kv.dtype = shape->kv ? shape->kv->dtype : shape->dtype;
+    kv.dtype = shape->kv ? shape->kv->dtype : qkv;
     if (shape->kv && params->block_table)
         kv = *shape->kv;
     const struct core_tensors t = core_tensors_of(mha, &shapes_only, shape->batch, shape->q_tokens, &kv);
+    return attn_call_make(core, &t.q, &t.k, &t.v, &t.out, params, CHECK_SHAPES);
+}
+
+/**
+ * The type in which queries, keys and values wait for the attention: that of x, or bf16 where this is all that the
+ * attention would take of it and nothing comes in between.
+ */
+static attn_dtype waiting_type(const attn_mha *mha, const struct nn_mha_shape *shape, const attn_params *params)
+{
+    const int changes = shape->rotates || params->rope || mha->query_norm || mha->key_norm;
+    if (params->inputs != ATTN_INPUTS_MAY_BE_BF16 || shape->kv || shape->elsewhere || changes)
+        return shape->dtype;
     struct attn_call core;
-    CHECK(attn_call_make(&core, &t.q, &t.k, &t.v, &t.out, params, CHECK_SHAPES));
+    if (make_core(&core, mha, shape, params, shape->dtype)) /* which is said when its workspace is measured */
+        return shape->dtype;
+    return core.geometry.kernels.values->keys_per_word == 2 ? ATTN_BF16 : shape->dtype;
+}
+
+/** The workspace of the attention. */
+static attn_status measure_core(struct nn_need *need, const attn_mha *mha, const struct nn_mha_shape *shape,
+                                const attn_params *params, attn_dtype qkv)
+{
+    struct attn_call core;
+    CHECK(make_core(&core, mha, shape, params, qkv));
     *need = (struct nn_need){attn_call_size(&core), attn_call_least_size(&core)};
     return ATTN_OK;
 }
@@ -216,14 +239,14 @@ struct nn_mha_pieces nn_mha_take(struct nn_arena *arena, const attn_mha *mha, co
                                  const attn_params *params)
 {
     const attn_mha_config *c = &mha->config;
-    const size_t size = attn_dtype_size(shape->dtype);
-    struct nn_mha_pieces pieces = {.dtype = shape->dtype};
-    pieces.q = nn_take(arena, shape->batch, shape->q_tokens, c->heads * c->head_dim, size);
+    struct nn_mha_pieces pieces = {.dtype = shape->dtype, .qkv = waiting_type(mha, shape, params)};
+    const size_t size = attn_dtype_size(pieces.dtype), waiting = attn_dtype_size(pieces.qkv);
+    pieces.q = nn_take(arena, shape->batch, shape->q_tokens, c->heads * c->head_dim, waiting);
     pieces.heads = nn_take(arena, shape->batch, shape->q_tokens, c->heads * c->value_dim, size);
-    pieces.kv = shape->kv ? NULL : nn_take(arena, shape->batch, shape->k_tokens, kv_channels(mha), size);
+    pieces.kv = shape->kv ? NULL : nn_take(arena, shape->batch, shape->k_tokens, kv_channels(mha), waiting);
     struct nn_need need = {0};
     if (!arena->status && !arena->base && !shape->elsewhere)
-        arena->status = measure_core(&need, mha, shape, params);
+        arena->status = measure_core(&need, mha, shape, params, pieces.qkv);
     pieces.core = nn_take_workspace(arena, need, &pieces.core_size);
     return pieces;
 }
@@ -240,8 +263,13 @@ size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tok
             /* Of pages one stands for any number. */
             attn_tensor kv = attn_btc(NULL, 1, p.page_size, kv_channels(mha));
             kv.dtype = keys;
-            const struct nn_mha_shape shape = {x, batch, q_tokens, k_tokens, keys == x && !p.block_table ? NULL : &kv,
-                                               0};
+            const struct nn_mha_shape shape = {
+                .dtype = x,
+                .batch = batch,
+                .q_tokens = q_tokens,
+                .k_tokens = k_tokens,
+                .kv = keys == x && !p.block_table ? NULL : &kv,
+            };
             struct nn_arena arena = {0};
             nn_mha_take(&arena, mha, &shape, &p);
             const size_t size = nn_arena_size(&arena);
@@ -311,7 +339,7 @@ static attn_tensor kv_of(const attn_mha *mha, const struct nn_mha_call *call, co
         return *call->kv;
     const attn_tensor *from = call->memory ? call->memory : call->x;
     attn_tensor kv = attn_btc(pieces->kv, from->shape[0], from->shape[2], kv_channels(mha));
-    kv.dtype = pieces->dtype;
+    kv.dtype = pieces->qkv;
     return kv;
 }
 
@@ -372,7 +400,13 @@ static attn_status run_public(const attn_mha *mha, struct nn_mha_call *call, int
     CHECK(attn_take_params(&completed, params));
     CHECK(nn_check_threads(completed.num_threads));
     call->params = &completed;
-    const struct nn_mha_shape shape = {call->x->dtype, call->x->shape[0], call->x->shape[2], k_tokens, call->kv, 0};
+    const struct nn_mha_shape shape = {
+        .dtype = call->x->dtype,
+        .batch = call->x->shape[0],
+        .q_tokens = call->x->shape[2],
+        .k_tokens = k_tokens,
+        .kv = call->kv,
+    };
     struct nn_arena measured = {0};
     nn_mha_take(&measured, mha, &shape, &completed);
     struct nn_workspace w;

@@ -73,7 +73,8 @@ struct nn_mha_call {
 
 /** Working memory of a call. */
 struct nn_mha_pieces {
-    attn_dtype dtype;     /**< of the next three: that of x */
+    attn_dtype dtype;    /**< of heads: that of x */
+    attn_dtype qkv;      /**< of q and kv: the same, or bf16 where the attention would round them to it */
     void *q, *kv, *heads; /**< kv is not used where a call brings its own */
     void *core;
     size_t core_size;
@@ -87,6 +88,7 @@ struct nn_mha_shape {
      * for its own. */
     const attn_tensor *kv;
     int elsewhere; /**< the attention has memory of its own: that of an attn_cache */
+    int rotates;   /**< q and k are rotated between their projection and the attention */
 };
 
 /** Takes the pieces for a shape. The arena's status tells if the options do not fit it. */

@@ -211,6 +211,35 @@ static void test_types(void **state)
     }
 }
 
+/** Where q, k and v may be bf16, those of f32 that a layer keeps so give the bits of ones that the core rounds. */
+static void test_rounded_inputs(void **state)
+{
+    (void)state;
+    for (uint64_t n = 0; n < cases(40); n++) {
+        struct memory *m = memory_create("mha rounded_inputs", n);
+        const int64_t batch = 2, tq = RNG_PICK(&m->rng, 1, 5, 33, 100), tk = RNG_PICK(&m->rng, 1, 9, 64, 130);
+        struct layer l;
+        layer_create(&l, m, 0);
+        const int64_t kv_width = l.oracle.kv_heads * (l.oracle.dk + l.oracle.dv);
+        const attn_tensor x = random_rows(m, batch, tq, l.d_model), memory = random_rows(m, batch, tk, l.d_memory);
+        const attn_tensor kv = place_rows(m, batch, tk, kv_width);
+        const attn_tensor out = place_rows(m, batch, tq, l.d_out), expected = place_rows(m, batch, tq, l.d_out);
+        attn_params p = attn_params_default();
+        p.inputs = ATTN_INPUTS_MAY_BE_BF16;
+        p.causal = rng_percent(&m->rng, 50) ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
+        p.num_threads = 1 + (int)(n % 3);
+        const size_t size = attn_mha_workspace_size(l.mha, batch, tq, tk, &p);
+        void *workspace = place_workspace(m, size);
+        memory_seal(m);
+        OK(attn_mha_forward(l.mha, &x, &memory, &out, &p, workspace, size));
+        OK(attn_mha_project_kv(l.mha, &memory, &kv, 0));
+        OK(attn_mha_attend(l.mha, &x, &kv, &expected, &p, NULL, 0));
+        assert_true(equal_bits(&out, &expected));
+        attn_mha_destroy(l.mha);
+        memory_destroy(m);
+    }
+}
+
 /** A row's bits: other batch elements, other queries, other numbers of threads. */
 static void test_row_bits(void **state)
 {
@@ -476,7 +505,8 @@ static void test_forward_refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_project_kv),
-                                       cmocka_unit_test(test_types),          cmocka_unit_test(test_row_bits),
+                                       cmocka_unit_test(test_types),          cmocka_unit_test(test_rounded_inputs),
+                                       cmocka_unit_test(test_row_bits),
                                        cmocka_unit_test(test_ragged),         cmocka_unit_test(test_cache),
                                        cmocka_unit_test(test_create_refuses), cmocka_unit_test(test_forward_refuses)};
     return NN_MAIN(tests);

@@ -108,7 +108,8 @@ ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int6
  *
  * The type of x is that of everything in between: queries, keys, values and heads are rounded to it once each, and the
  * attention is that of the core on this type. Products, statistics and sums are f32. memory and out may have other
- * types.
+ * types. With params->inputs ATTN_INPUTS_MAY_BE_BF16 queries, keys and values of f32 wait in bf16 where the core would
+ * round them to it, which gives the same bits in half the memory; with ATTN_QK_INT8 q and k are rounded twice then.
  *
  * @param mha the layer
  * @param x       f32, bf16 or f16 (B, 1, Tq, d_model)
