@@ -115,7 +115,7 @@ struct attn_int8_memory {
     float *mean;   /**< [dk rounded up to ATTN_ALIGN] the mean of K, as survey() leaves it */
     float *row;    /**< [the same] a row less its mean */
     float *zeros;  /**< [the same] zeros */
-    int8_t *bytes; /**< [the same] a row */
+    int8_t *bytes; /**< [lanes][the same] a vector of rows */
 };
 
 /** Some rows of Q, and the lanes that they go to. */

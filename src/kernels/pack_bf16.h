@@ -10,6 +10,7 @@
 #ifndef ATTN_PACK_BF16_H
 #define ATTN_PACK_BF16_H
 
+#include "kernels/query_words.h"
 #include "kernels/rows.h"
 #include "simd/words.h"
 
@@ -64,29 +65,6 @@ ATTN_INLINE void take_queries(const int whole, const struct attn_pack_queries *x
     }
 }
 
-/** Puts words c.. of lanes r.. of a strip where they belong. */
-ATTN_INLINE void put_queries(const struct attn_pack_queries *x, int r, int64_t c, int64_t words, const vf a[VF_LEN])
-{
-#if VS_GROUP == 1
-    float *const dst = x->q + c * x->width + x->first + r;
-    if (words - c >= VF_LEN) {
-        ATTN_UNROLL
-        for (int i = 0; i < VF_LEN; i++)
-            vf_store(dst + (ptrdiff_t)i * x->width, a[i]);
-    } else {
-        for (int i = 0; i < words - c; i++)
-            vf_store(dst + (ptrdiff_t)i * x->width, a[i]);
-    }
-#else
-    for (int i = 0; i < VF_LEN && c + i < words; i++) {
-        float apart[VF_LEN];
-        vf_store(apart, a[i]);
-        for (int lane = 0; lane < VF_LEN; lane++)
-            memcpy(x->q + query_word(c + i, words, x->width, x->first + r + lane), apart + lane, sizeof *apart);
-    }
-#endif
-}
-
 static void pack_queries(const struct attn_pack_queries *x)
 {
     const int64_t words = channel_words(x->dk);
@@ -104,7 +82,7 @@ static void pack_queries(const struct attn_pack_queries *x)
                 take_queries(1, x, r, c, a);
             else
                 take_queries(0, x, r, c, a);
-            put_queries(x, r, c, words, a);
+            put_query_words(x, r, c, words, a);
         }
     }
 }

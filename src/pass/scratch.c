@@ -87,7 +87,7 @@ size_t attn_scratch_layout(struct attn_scratch *scratch, void *base, const struc
     TAKE(int8.mean, row);
     TAKE(int8.row, row);
     TAKE(int8.zeros, row);
-    TAKE(int8.bytes, row);
+    TAKE(int8.bytes, shape->lanes * row);
     TAKE(k_scale, shape->int8 ? shape->blocks * key_block : 0);
     TAKE(k_start, shape->int8 ? shape->blocks * key_block : 0);
     TAKE(q, strips * strip * shape->channel_words + (shape->int4 ? shape->lanes * attn_int4_words(dk) : 0));

@@ -59,10 +59,9 @@ static void check_scores(const struct tile_case *c)
                                     .factor = factor,
                                     .k_scale = steps,
                                     .s = s};
-    if (!c->shape.plain && rng_percent(c->rng, 50)) {
-        x.next[0] = soon.rows;
-        x.next_width[0] = 64;
-    }
+    const struct attn_soon rows = {soon.rows, 64, n, rng_percent(c->rng, 50)};
+    x.soon = &rows;
+    x.num_soon = !c->shape.plain && rng_percent(c->rng, 50);
     TIME_IF_WANTED(c, kernels->scores(c->shape.nv, &x, n, max));
     kernels->scores(c->shape.nv, &x, n, max);
     for (int lane = 0; lane < width; lane++) {

@@ -33,7 +33,7 @@ static struct attn_int8_memory draw_int8_memory(const struct tile_case *c)
     struct attn_int8_memory memory = {.mean = operand_place(c, (size_t)pad * sizeof(float)),
                                       .row = operand_place(c, (size_t)pad * sizeof(float)),
                                       .zeros = operand_place(c, (size_t)pad * sizeof(float)),
-                                      .bytes = operand_place(c, (size_t)pad)};
+                                      .bytes = operand_place(c, (size_t)(pad * c->set->lanes))};
     for (int64_t i = 0; i < pad; i++) {
         memory.zeros[i] = 0;
         memory.mean[i] = i < c->shape.d ? rng_normal(c->rng) : 0;
@@ -245,10 +245,9 @@ static void check_scores(const struct tile_case *c)
                                     .k_scale = steps,
                                     .start = start,
                                     .s = s};
-    if (!c->shape.plain && rng_percent(c->rng, 50)) {
-        x.next[0] = soon.rows;
-        x.next_width[0] = 64;
-    }
+    const struct attn_soon rows = {soon.rows, 64, n, rng_percent(c->rng, 50)};
+    x.soon = &rows;
+    x.num_soon = !c->shape.plain && rng_percent(c->rng, 50);
     TIME_IF_WANTED(c, kernels->scores(c->shape.nv, &x, n, max));
     kernels->scores(c->shape.nv, &x, n, max);
     for (int lane = 0; lane < width; lane++) {

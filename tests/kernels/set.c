@@ -57,6 +57,18 @@ static inline void store_halves(const struct call *c, vu halves)
     memcpy(c->out[1], both + sizeof both / 2, sizeof both / 2);
 }
 
+/** Of words the lower halves, then the upper ones. */
+static inline void store_words(const struct call *c, vu words)
+{
+    uint32_t each[VF_LEN];
+    vu_store(each, words);
+    for (int i = 0; i < VF_LEN; i++)
+        for (int k = 0; k < 2; k++) {
+            const uint16_t half = (uint16_t)(each[i] >> 16 * k);
+            memcpy((char *)c->out[k] + 2 * i, &half, sizeof half);
+        }
+}
+
 /** The upper or the lower (left: 8) bytes of two vectors of bf16, loaded in pairs. Other bits than theirs would show.
  */
 static inline vu bytes_of_bf16(const struct call *c, int left)
@@ -158,6 +170,8 @@ RUN(vu_shift_right_signed, PUTU(vu_shift_right_signed(UA, 9)); vu_store(c->out[1
 RUN(vu_rounded, PUTU(vu_rounded(A)))
 RUN(vf_narrow_bf16, store_halves(c, vf_narrow_bf16(A, B)))
 RUN(vf_narrow_f16, store_halves(c, vf_narrow_f16(A, B)))
+RUN(vf_pair_bf16, store_words(c, vf_pair_bf16(A, B)))
+RUN(vf_pair_f16, store_words(c, vf_pair_f16(A, B)))
 RUN(vu_bytes_of4, vu x[4]; for (int i = 0; i < 4; i++) x[i] = vu_rounded(vf_load_int8(c->in[i]));
     PUTU(vu_bytes_of4(x[0], x[1], x[2], x[3])))
 /* Their order is undone, so the one is tested by the other. */
@@ -403,6 +417,8 @@ static const struct set_operation operations[] = {
     ROW(vu_rounded),
     ROW(vf_narrow_bf16),
     ROW(vf_narrow_f16),
+    ROW(vf_pair_bf16),
+    ROW(vf_pair_f16),
     ROW(vu_bytes_of4),
     ROW(vf_load_pair_bf16),
     ROW(vu_bytes_of_pairs),
