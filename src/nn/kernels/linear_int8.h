@@ -112,18 +112,28 @@ ATTN_INLINE void int8_rows(const int nr, const enum nn_panel kind, const int nv,
     } while (from < n);
 }
 
-/** Finished sums of rows first..first+rows-1, int32 without groups, times their scales, to out. */
+/** Finished sums of rows first..first+rows-1, int32 without groups, become floats, times their scales. */
+ATTN_INLINE void int8_scale(const int nv, const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums)
+{
+    vf scale[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = 0; v < nv; v++)
+        scale[v] = work->group ? vf_zero() : vf_load((const float *)work->scale + v * VF_LEN);
+    for (int64_t r = 0; r < rows; r++, sums += nv * VF_LEN) {
+        const vf of_row = vf_set1(work->quants->scale[first + r]);
+        ATTN_UNROLL
+        for (int v = 0; v < nv; v++) {
+            float *const sum = sums + v * VF_LEN;
+            const vf y = work->group ? vf_load(sum) : vf_mul(vs_float((vs)vu_load(sum)), scale[v]);
+            vf_store(sum, vf_mul(y, of_row));
+        }
+    }
+}
+
+/** The same, and to out. */
 static void int8_finish(const struct nn_linear_work *work, int64_t first, int64_t rows, float *sums)
 {
-    const int nv = work->vectors;
-    for (int64_t r = 0; r < rows; r++)
-        for (int v = 0; v < nv; v++) {
-            float *const sum = sums + (r * nv + v) * VF_LEN;
-            const vf y = work->group
-                             ? vf_load(sum)
-                             : vf_mul(vs_float((vs)vu_load(sum)), vf_load((const float *)work->scale + v * VF_LEN));
-            vf_store(sum, vf_mul(y, vf_set1(work->quants->scale[first + r])));
-        }
+    ATTN_BY_WIDTH(work->vectors, int8_scale, work, first, rows, sums);
     work->finish(work, first, rows, sums);
 }
 
