@@ -100,6 +100,7 @@ struct attn_geometry {
     int64_t blocks;         /**< of a head: of one sequence, or of all those of a ragged batch, some of them empty */
     int64_t tasks;
     int64_t heads_per_task;            /**< of heads that are a single tile; 0: heads are blocks of queries */
+    int far;                           /**< most of q, k and out comes from memory: rows are asked for ahead */
     int threads;                       /**< that there is scratch for */
     int parallel;                      /**< of these, how many are worth starting */
     int key_block;                     /**< keys per step */

@@ -19,6 +19,9 @@
 /* Rows of a head of which blocks are as large as ever. */
 #define FEW_ROWS 64
 
+/* What a thread reads and writes, in bytes, if its caches hold it: then asking ahead costs more than it saves. */
+#define NEAR_BYTES ((double)(4 << 20))
+
 /* What splits of the keys may leave for the threads to share, in bytes a thread. */
 #define PARTIALS_LIMIT ((double)(8 << 20))
 
@@ -32,6 +35,21 @@ static int gathers(const struct attn_problem *problem)
     const int neighbours = p->alibi_slopes || p->relative_bias || p->disentangled || p->callback || p->dropout ||
                            p->weights || p->key_sums || p->scores || p->weight_callback || p->block_mask;
     return p->window && p->window->num_global > 0 && !neighbours;
+}
+
+/** Bytes of a tensor's elements; those of ATTN_I4 count as one each. */
+static double bytes_of(const attn_tensor *t)
+{
+    const double size = (double)(t->dtype == ATTN_I4 ? 1 : attn_element_size(t->dtype));
+    return (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] * (double)t->shape[3] * size;
+}
+
+/** Whether caches are too small for what a call reads and writes. */
+static int is_far(const struct attn_problem *problem, int threads)
+{
+    const double bytes =
+        bytes_of(&problem->q) + bytes_of(&problem->k) + bytes_of(&problem->v) + bytes_of(&problem->out);
+    return bytes > NEAR_BYTES * (double)threads;
 }
 
 static struct attn_scratch_shape scratch_shape(const struct attn_problem *problem, const struct attn_kernels *kernels,
@@ -339,7 +357,8 @@ static struct attn_geometry cut_blocks(const struct attn_problem *problem, const
                                      .rows_together = most_rows,
                                      .heads = problem->q.shape[1] / heads_of_task,
                                      .rows_per_block = one_block ? tq : rows,
-                                     .pieces = 1};
+                                     .pieces = 1,
+                                     .far = is_far(problem, parallel)};
     geometry.unit = geometry.rows_per_block;
     if (group != size) {
         geometry.unit = size;

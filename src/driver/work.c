@@ -399,6 +399,7 @@ int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t
         .group = geometry->group,
         .looks = run->looks,
         .gathers = geometry->gathers && rows.heads == 1,
+        .far = geometry->far,
         .shape = &geometry->scratch,
         .scratch = scratch,
     };

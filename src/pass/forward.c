@@ -213,9 +213,9 @@ static void prefetch_keys(const struct pass *pass, const struct strip *strip, in
 static void start_strip(const struct pass *pass, struct strip *strip, int64_t first)
 {
     const struct attn_work *work = pass->work;
-    if (strip == pass->strips)
+    if (work->far && strip == pass->strips)
         prefetch_strip(work, 0, strip);
-    if (leads(work, strip) && !strip->few) /* whose kernels ask for themselves */
+    if (work->far && leads(work, strip) && !strip->few) /* whose kernels ask for themselves */
         prefetch_keys(pass, strip, first);
     attn_pack_strip(pass, strip, work->scale);
     if (strip->reach)
@@ -482,8 +482,9 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
             attn_take_sums(pass, i);
         if (stretch->begins)
             attn_begin_split(pass, strip);
-        strip->asks =
-            (stretch->starts && more ? ASKS_QUERIES : 0) | (last && !leaves_sums(work) ? ASKS_OUT : 0);
+        if (work->far)
+            strip->asks =
+                (stretch->starts && more ? ASKS_QUERIES : 0) | (last && !leaves_sums(work) ? ASKS_OUT : 0);
         if (!asks_beside(pass, strip))
             ask_at_once(work, strip);
         if (pass->side_by_side && sees_whole(stretch, i))

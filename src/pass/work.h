@@ -122,6 +122,7 @@ struct attn_work {
     int64_t known_keys; /**< of these, the first that the last query of the call sees, 0 if that takes more than
                            causality: no garbage there */
     int dk, dv;
+    int far;            /**< rows of q, the first ones of k, and those of out come from memory, and are asked for */
     int free_sums;      /**< the queries are one strip of few, K is read in place or has been packed for all alike, and
                            scores_free() adds */
     float scale;        /**< multiplies q·k; base 2: the user's scale times log2(e) */
