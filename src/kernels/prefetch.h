@@ -3,7 +3,8 @@
  * Requests for lines that will be wanted soon, for kernels and for the passes that call them.
  *
  * Each is an empty statement, too, which a compiler may not drop. A function that does nothing but prefetch is one
- * without effect to gcc: where it has not been inlined, calls of it go.
+ * without effect to gcc 12: where it has not been inlined, calls of it go. What is always inlined into a kernel needs
+ * no such care.
  */
 #ifndef ATTN_PREFETCH_H
 #define ATTN_PREFETCH_H
@@ -18,13 +19,6 @@ static inline void prefetch_line(const char *p, const int write)
         __builtin_prefetch(p, 1, 2);
     else
         __builtin_prefetch(p, 0, 2);
-}
-
-/** The same into L1. */
-static inline void prefetch_line_near(const char *p)
-{
-    __asm__ volatile("");
-    __builtin_prefetch(p, 0, 3);
 }
 
 /** All lines of a row of so many bytes. */

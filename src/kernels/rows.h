@@ -242,9 +242,9 @@ ATTN_INLINE void ask_for_next(const struct attn_listed_rows *listed, int first, 
     for (int i = first; i < end; i++)
         for (ptrdiff_t c = 0; c < listed->next_bytes; c += ATTN_ALIGN) {
             if (near)
-                prefetch_line_near(listed->next[i] + c);
+                __builtin_prefetch(listed->next[i] + c, 0, 3);
             else
-                prefetch_line(listed->next[i] + c, 0);
+                __builtin_prefetch(listed->next[i] + c, 0, 2);
         }
 }
 
