@@ -51,7 +51,8 @@ ATTN_INLINE vf query_words(const struct attn_pack_queries *x, int r, int64_t c)
     return vf_load(t);
 }
 
-/** VF_LEN words of VF_LEN queries, from row r and word c on, a word in each vector. whole: they are all there, in bf16. */
+/** VF_LEN words of VF_LEN queries, from row r and word c on, a word in each vector. whole: they are all there, in bf16.
+ */
 ATTN_INLINE void take_queries(const int whole, const struct attn_pack_queries *x, int r, int64_t c, vf words[VF_LEN])
 {
     ATTN_UNROLL

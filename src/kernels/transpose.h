@@ -114,7 +114,8 @@ ATTN_INLINE void write_pairs(const attn_dtype dtype, const int most, char *const
     ATTN_UNROLL
     for (int i = 0; i < VF_LEN; i++) {
         const float *const at = src + (c + 2 * i) * width;
-        const vf first = vf_fma(vf_load(at), factor, vf_zero()), second = vf_fma(vf_load(at + width), factor, vf_zero());
+        const vf first = vf_fma(vf_load(at), factor, vf_zero()),
+                 second = vf_fma(vf_load(at + width), factor, vf_zero());
         a[i] = vf_of_bits(dtype == ATTN_BF16 ? vf_pair_bf16(first, second) : vf_pair_f16(first, second));
     }
     transpose_to(most, a);

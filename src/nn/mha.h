@@ -73,8 +73,8 @@ struct nn_mha_call {
 
 /** Working memory of a call. */
 struct nn_mha_pieces {
-    attn_dtype dtype;    /**< of heads: that of x */
-    attn_dtype qkv;      /**< of q and kv: the same, or bf16 where the attention would round them to it */
+    attn_dtype dtype;     /**< of heads: that of x */
+    attn_dtype qkv;       /**< of q and kv: the same, or bf16 where the attention would round them to it */
     void *q, *kv, *heads; /**< kv is not used where a call brings its own */
     void *core;
     size_t core_size;

@@ -483,8 +483,7 @@ static void run_stretch(struct pass *pass, struct stretch *stretch, int last)
         if (stretch->begins)
             attn_begin_split(pass, strip);
         if (work->far)
-            strip->asks =
-                (stretch->starts && more ? ASKS_QUERIES : 0) | (last && !leaves_sums(work) ? ASKS_OUT : 0);
+            strip->asks = (stretch->starts && more ? ASKS_QUERIES : 0) | (last && !leaves_sums(work) ? ASKS_OUT : 0);
         if (!asks_beside(pass, strip))
             ask_at_once(work, strip);
         if (pass->side_by_side && sees_whole(stretch, i))

@@ -224,9 +224,9 @@ static void test_rounded_inputs(void **state)
         const attn_tensor x = random_rows(m, batch, tq, l.d_model), memory = random_rows(m, batch, tk, l.d_memory);
         const attn_tensor kv = place_rows(m, batch, tk, kv_width);
         const attn_tensor out = place_rows(m, batch, tq, l.d_out), expected = place_rows(m, batch, tq, l.d_out);
-        attn_params p = attn_params_default();
+        const struct options_for of = options_for(&l, batch, tq, tk);
+        attn_params p = n % 2 ? random_options(m, &of)->params : attn_params_default();
         p.inputs = ATTN_INPUTS_MAY_BE_BF16;
-        p.causal = rng_percent(&m->rng, 50) ? ATTN_CAUSAL_BOTTOM_RIGHT : ATTN_CAUSAL_NONE;
         p.num_threads = 1 + (int)(n % 3);
         const size_t size = attn_mha_workspace_size(l.mha, batch, tq, tk, &p);
         void *workspace = place_workspace(m, size);
@@ -506,8 +506,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_oracle), cmocka_unit_test(test_project_kv),
                                        cmocka_unit_test(test_types),          cmocka_unit_test(test_rounded_inputs),
-                                       cmocka_unit_test(test_row_bits),
-                                       cmocka_unit_test(test_ragged),         cmocka_unit_test(test_cache),
-                                       cmocka_unit_test(test_create_refuses), cmocka_unit_test(test_forward_refuses)};
+                                       cmocka_unit_test(test_row_bits),       cmocka_unit_test(test_ragged),
+                                       cmocka_unit_test(test_cache),          cmocka_unit_test(test_create_refuses),
+                                       cmocka_unit_test(test_forward_refuses)};
     return NN_MAIN(tests);
 }
