@@ -341,6 +341,64 @@ static int scores_and_called_back(struct rng *rng, const char *isa)
     return holds;
 }
 
+/** A tensor's first sequence, batch times over in the same place. */
+static attn_tensor repeated(const attn_tensor *t, int64_t batch)
+{
+    attn_tensor many = *t;
+    many.shape[0] = batch;
+    many.stride[0] = 0;
+    return many;
+}
+
+/**
+ * One sequence many times over: now and then so many that the call has more than caches hold, and asks for rows ahead
+ * (driver/geometry.c: 4 MiB a thread).
+ */
+static int repeated_sequence(struct rng *rng, const char *isa)
+{
+    const int64_t enough = (int64_t)5 << 20;
+    struct problem p;
+    draw(&p, rng, isa, WITH_MASK | WITH_CAUSAL);
+    problem_bind(&p, 0, 0, 0);
+    if (p.params.causal == ATTN_CAUSAL_OFFSET) /* which has an offset for each */
+        p.params.causal = ATTN_CAUSAL_TOP_LEFT;
+    const int64_t heads = p.q.shape[1], tq = p.q.shape[2], tk = p.k.shape[2], dv = p.v.shape[3];
+    const int64_t row = (int64_t)attn_dtype_size(p.out) * dv, bytes = heads * tq * row;
+    const int64_t batch = rng_percent(rng, 8) ? enough / (bytes + tk * 64) + 2 : rng_range(rng, 2, 4);
+    const int64_t globals[] = {0, tk / 2, tk - 1};
+    const attn_window window = {rng_range(rng, 0, 20), rng_range(rng, 0, 20), rng_range(rng, 0, 2), globals,
+                                tk > 2 ? rng_range(rng, 0, 3) : 0};
+    if (p.params.causal == ATTN_CAUSAL_NONE && rng_percent(rng, 40))
+        p.params.window = &window;
+    const attn_tensor q = repeated(&p.q, batch), k = repeated(&p.k, batch), v = repeated(&p.v, batch);
+    const attn_tensor mask = repeated(&p.mask, batch);
+    p.params.mask = p.mask.data ? &mask : NULL;
+    attn_tensor out = attn_bhtd(must_allocate(batch * heads * tq, (size_t)row), batch, heads, tq, dv);
+    out.dtype = p.out;
+    if (rng_percent(rng, 50)) { /* heads beside each other */
+        out.stride[1] = dv;
+        out.stride[2] = heads * dv;
+    }
+    must_succeed(attn_forward(&q, &k, &v, &out, &p.params), "attn_forward of many sequences");
+    const attn_tensor one_q = repeated(&p.q, 1), one_k = repeated(&p.k, 1), one_v = repeated(&p.v, 1);
+    const attn_tensor one_mask = repeated(&p.mask, 1);
+    p.params.mask = p.mask.data ? &one_mask : NULL;
+    char *const alone = must_allocate(heads * tq, (size_t)row);
+    attn_tensor one = out;
+    one.data = alone;
+    one.shape[0] = 1;
+    must_succeed(attn_forward(&one_q, &one_k, &one_v, &one, &p.params), "attn_forward of one sequence");
+    int holds = 1;
+    for (int64_t b = 0; b < batch && holds; b++)
+        holds = memcmp((char *)out.data + b * bytes, alone, (size_t)bytes) == 0;
+    if (!holds)
+        printf("  %d sequences have not the bits of one\n", (int)batch);
+    free(alone);
+    free(out.data);
+    problem_free(&p);
+    return holds;
+}
+
 /** Splits of the keys that several threads share: with nothing asked for that keeps them on one. */
 static int split_keys(struct rng *rng, const char *isa)
 {
@@ -433,15 +491,11 @@ static int single_tiles(struct rng *rng, const char *isa)
 int main(int argc, char **argv)
 {
     static const struct property properties[] = {
-        {"number of threads", thread_counts},
-        {"plans and shares", entry_points},
-        {"sequence or head alone", alone},
-        {"padding left and right", padding},
-        {"chunked prefill", chunks},
-        {"decode is the last causal row", decode},
-        {"scores and a callback of weights", scores_and_called_back},
-        {"heads of a single tile", single_tiles},
-        {"splits of the keys", split_keys},
+        {"number of threads", thread_counts},      {"plans and shares", entry_points},
+        {"sequence or head alone", alone},         {"a sequence many times over", repeated_sequence},
+        {"padding left and right", padding},       {"chunked prefill", chunks},
+        {"decode is the last causal row", decode}, {"scores and a callback of weights", scores_and_called_back},
+        {"heads of a single tile", single_tiles},  {"splits of the keys", split_keys},
     };
     return properties_run(argc, argv, "test_invariance", properties, sizeof properties / sizeof *properties);
 }
