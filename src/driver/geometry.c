@@ -37,11 +37,11 @@ static int gathers(const struct attn_problem *problem)
     return p->window && p->window->num_global > 0 && !neighbours;
 }
 
-/** Bytes of a tensor's elements; those of ATTN_I4 count as one each. */
+/** Bytes of a tensor's rows. */
 static double bytes_of(const attn_tensor *t)
 {
-    const double size = (double)(t->dtype == ATTN_I4 ? 1 : attn_element_size(t->dtype));
-    return (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] * (double)t->shape[3] * size;
+    return (double)t->shape[0] * (double)t->shape[1] * (double)t->shape[2] *
+           (double)attn_row_bytes(t->dtype, t->shape[3]);
 }
 
 /** Whether caches are too small for what a call reads and writes. */

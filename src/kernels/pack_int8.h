@@ -38,15 +38,21 @@ ATTN_INLINE int64_t row_pitch(int64_t n)
     return (n + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
 }
 
+/** Elements c, c + 1, ... of a row of n, less its mean; 0 behind the last. */
+ATTN_INLINE vf centred(const attn_dtype dtype, const char *row, const float *scales, const float *mean, int64_t c,
+                       int64_t n)
+{
+    return n - c < VF_LEN ? vf_sub(stored_load_tail(dtype, row, c, (int)(n - c), scales), vf_load(mean + c))
+                          : vf_sub(stored_load(dtype, row, c, scales), vf_load(mean + c));
+}
+
 ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, const float *scales, const float *mean, int64_t n,
-                             float *centred, float *largest)
+                             float *to, float *largest)
 {
     vf top = vf_zero(), check = vf_zero();
     for (int64_t c = 0; c < n; c += VF_LEN) {
-        const vf x = vf_sub(n - c < VF_LEN ? stored_load_tail(dtype, row, c, (int)(n - c), scales)
-                                           : stored_load(dtype, row, c, scales),
-                            vf_load(mean + c));
-        vf_store(centred + c, x);
+        const vf x = centred(dtype, row, scales, mean, c, n);
+        vf_store(to + c, x);
         check = vf_fma(x, vf_zero(), check); /* NaN for Inf and NaN */
         top = vf_max(vf_abs(x), top);
     }
@@ -54,21 +60,12 @@ ATTN_INLINE void centre_body(const attn_dtype dtype, const char *row, const floa
     *largest = vm_any(vf_gt(bad, vf_zero())) ? NAN : vf_max_across(top);
 }
 
-/** centred[c] = row[c] - mean[c]; returns the largest size of the n differences, NaN if one is not finite. */
-static float centre_row(attn_dtype dtype, const char *row, const float *scales, const float *mean, int64_t n,
-                        float *centred)
+/** to[c] = row[c] - mean[c]; returns the largest size of the n differences, NaN if one is not finite. */
+static float centre_row(attn_dtype dtype, const char *row, const float *scales, const float *mean, int64_t n, float *to)
 {
     float largest;
-    ATTN_BY_STORED(dtype, centre_body, row, scales, mean, n, centred, &largest);
+    ATTN_BY_STORED(dtype, centre_body, row, scales, mean, n, to, &largest);
     return largest;
-}
-
-/** Elements c, c + 1, ... of a row of n, less its mean; 0 behind the last. */
-ATTN_INLINE vf centred(const attn_dtype dtype, const char *row, const float *scales, const float *mean, int64_t c,
-                       int64_t n)
-{
-    return n - c < VF_LEN ? vf_sub(stored_load_tail(dtype, row, c, (int)(n - c), scales), vf_load(mean + c))
-                          : vf_sub(stored_load(dtype, row, c, scales), vf_load(mean + c));
 }
 
 /** Rows that become int8 together, a row in each lane. */
@@ -209,10 +206,10 @@ ATTN_INLINE void pack_lanes(const attn_dtype dtype, const struct attn_pack_queri
         int8_t *const bytes = memory->bytes + i * pitch;
         const int known = i < there && x->validity[lane + i] == 1.0f;
         x->shift[lane + i] = known && x->shifts ? lost_with_mean(x, r + i) : 0.0f;
+        const int64_t made = known ? stored : 0;
         if (known)
             quantize_row(dtype, &rows, i, inverse[i], bytes);
-        if (!known || pitch > stored)
-            memset(bytes + (known ? stored : 0), 0, (size_t)(pitch - (known ? stored : 0)));
+        memset(bytes + made, 0, (size_t)(pitch - made));
     }
     for (int64_t c = 0; c < words; c += VF_LEN) {
         vf a[VF_LEN];

@@ -345,7 +345,7 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
-    struct attn_soon soon[4];
+    struct attn_soon soon[4]; /* V, K, queries, out */
     operands.soon = soon;
     if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
         add_next_keys(pass, strip, first, n, &operands, soon);
