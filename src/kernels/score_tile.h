@@ -70,9 +70,26 @@ ATTN_INLINE void store_scores(const enum attn_mask_kind kind, const int nk, cons
 #include ATTN_SCORE_PRODUCTS
 #endif
 
-/** Scores of keys j..j+nk-1 against vectors v0..nv-1 of queries; the vectors before see none of these keys. */
+/** store_scores() with maxima that wait in memory. */
+ATTN_INLINE void store_tile(const enum attn_mask_kind kind, const int nk, const int v0, const int nv,
+                            const struct attn_score_operands *x, int j, score_sums acc, float *max)
+{
+    vf raised[VF_STRIP];
+    ATTN_UNROLL
+    for (int v = v0; v < nv; v++)
+        raised[v] = vf_load(max + v * VF_LEN);
+    store_scores(kind, nk, v0, nv, x, j, acc, raised);
+    ATTN_UNROLL
+    for (int v = v0; v < nv; v++)
+        vf_store(max + v * VF_LEN, raised[v]);
+}
+
+/**
+ * Scores of keys j..j+nk-1 against vectors v0..nv-1 of queries; the vectors before see none of these keys. Maxima wait
+ * in memory: of sets of 16 registers the products need all, and gcc may put a sum on the stack before a maximum.
+ */
 ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const struct attn_score_operands *x, int j,
-                            vf *max)
+                            float *max)
 {
     score_sums acc;
     const char *row[2 * VF_KEYS];
@@ -107,10 +124,10 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
     }
 #endif
     if (v0 > 0) { /* only causality leaves vectors out */
-        store_scores(MASK_DIAGONAL, nk, v0, nv, x, j, acc, max);
+        store_tile(MASK_DIAGONAL, nk, v0, nv, x, j, acc, max);
         return;
     }
-#define STORE_SCORES(kind) store_scores(kind, nk, v0, nv, x, j, acc, max)
+#define STORE_SCORES(kind) store_tile(kind, nk, v0, nv, x, j, acc, max)
     ATTN_BY_MASK(x->mask->kind, STORE_SCORES);
 #undef STORE_SCORES
 }
@@ -119,7 +136,7 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
  * score_rows() without the vectors that lie before the diagonal. The few rows behind the last full register tile
  * compute them: they are masked all the same, and code for each case would be a tenth of all.
  */
-ATTN_INLINE void score_visible(const int nk, const int nv, const struct attn_score_operands *x, int j, vf *max)
+ATTN_INLINE void score_visible(const int nk, const int nv, const struct attn_score_operands *x, int j, float *max)
 {
     const int full = nk >= VF_KEYS, diagonal = full && x->mask->kind == MASK_DIAGONAL;
     const int v0 = diagonal ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
@@ -133,12 +150,11 @@ ATTN_INLINE void score_visible(const int nk, const int nv, const struct attn_sco
         score_rows(nk, 3, nv, x, j, max);
 }
 
-ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, int n, float *max_out)
+ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, int n, float *max)
 {
-    vf max[VF_STRIP];
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
-        max[v] = vf_set1(-INFINITY);
+        vf_store(max + v * VF_LEN, vf_set1(-INFINITY));
     int j = 0;
     for (; j + TILE_ROWS(nv, VF_KEYS) <= n; j += TILE_ROWS(nv, VF_KEYS)) {
         ask_for_soon(x, j / TILE_ROWS(nv, VF_KEYS), n / TILE_ROWS(nv, VF_KEYS));
@@ -159,11 +175,9 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
     if (j < n)
         score_visible(1, nv, x, j, max);
     ATTN_UNROLL
-    for (int v = 0; v < nv; v++) {
+    for (int v = 0; v < nv; v++)
         if (RAW_SCORES && x->mask->kind != MASK_BIAS)
-            max[v] = vf_mul(max[v], vf_load(x->factor + v * VF_LEN));
-        vf_store(max_out + v * VF_LEN, max[v]);
-    }
+            vf_store(max + v * VF_LEN, vf_mul(vf_load(max + v * VF_LEN), vf_load(x->factor + v * VF_LEN)));
 }
 
 /** struct attn_score_kernels, scores. */
