@@ -97,8 +97,8 @@ ATTN_API attn_status attn_mha_sizes(const attn_mha *mha, attn_mha_config *sizes)
 
 /**
  * Bytes that attn_mha_forward() and attn_mha_attend() need for x of batch x q_tokens and k_tokens keys under params
- * (NULL: defaults), whatever the types; SIZE_MAX if that overflows, or after an error. With params->block_table k_tokens
- * is not looked at.
+ * (NULL: defaults), whatever the types; SIZE_MAX if that overflows, or after an error. With params->block_table
+ * k_tokens is not looked at.
  * @since 0.1
  */
 ATTN_API size_t attn_mha_workspace_size(const attn_mha *mha, int64_t batch, int64_t q_tokens, int64_t k_tokens,
