@@ -71,6 +71,17 @@ class Requests(unittest.TestCase):
             self.assertEqual(check.check_requests("avx2", functions), 1)
         self.assertIn("value_few asks for no memory", said.getvalue())
 
+    def test_each_type_of_rows(self):
+        said = io.StringIO()
+        functions = {
+            "score_few": [(0, "jmp    20 <score_few_i4>")],
+            "score_few_i4": [(0, "prefetcht1 0x40(%rdx)")],
+            "score_few_bf16": [(0, "ret")],
+        }
+        with contextlib.redirect_stderr(said):
+            self.assertEqual(check.check_requests("avx2", functions), 1)
+        self.assertIn("score_few_bf16 asks for no memory", said.getvalue())
+
 
 if __name__ == "__main__":
     unittest.main()

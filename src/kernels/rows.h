@@ -40,6 +40,41 @@
             ATTN_BY_DTYPE(dtype, body, __VA_ARGS__);                                                                   \
     } while (0)
 
+/** Define a function for each type of a row, of K or V for the second, that is body with it and other operands. */
+#define ATTN_APART_DTYPE(name, body, parameters, ...)                                                                  \
+    ATTN_APART(name##_f32, body, parameters, ATTN_F32, __VA_ARGS__)                                                    \
+    ATTN_APART(name##_bf16, body, parameters, ATTN_BF16, __VA_ARGS__)                                                  \
+    ATTN_APART(name##_f16, body, parameters, ATTN_F16, __VA_ARGS__)
+
+#define ATTN_APART_STORED(name, body, parameters, ...)                                                                 \
+    ATTN_APART(name##_i8, body, parameters, ATTN_I8, __VA_ARGS__)                                                      \
+    ATTN_APART(name##_f8, body, parameters, ATTN_F8_E4M3, __VA_ARGS__)                                                 \
+    ATTN_APART(name##_i4, body, parameters, ATTN_I4, __VA_ARGS__)                                                      \
+    ATTN_APART_DTYPE(name, body, parameters, __VA_ARGS__)
+
+/** Call these. */
+#define ATTN_BY_DTYPE_APART(dtype, name, ...)                                                                          \
+    do {                                                                                                               \
+        if ((dtype) == ATTN_F32)                                                                                       \
+            name##_f32(__VA_ARGS__);                                                                                   \
+        else if ((dtype) == ATTN_BF16)                                                                                 \
+            name##_bf16(__VA_ARGS__);                                                                                  \
+        else                                                                                                           \
+            name##_f16(__VA_ARGS__);                                                                                   \
+    } while (0)
+
+#define ATTN_BY_STORED_APART(dtype, name, ...)                                                                         \
+    do {                                                                                                               \
+        if ((dtype) == ATTN_I8)                                                                                        \
+            name##_i8(__VA_ARGS__);                                                                                    \
+        else if ((dtype) == ATTN_F8_E4M3)                                                                              \
+            name##_f8(__VA_ARGS__);                                                                                    \
+        else if ((dtype) == ATTN_I4)                                                                                   \
+            name##_i4(__VA_ARGS__);                                                                                    \
+        else                                                                                                           \
+            ATTN_BY_DTYPE_APART(dtype, name, __VA_ARGS__);                                                             \
+    } while (0)
+
 /** Calls body with the vectors of so many lanes that a row is. */
 #define ATTN_SIDE_BY_WIDTH(width, body, dtype, ...)                                                                    \
     do {                                                                                                               \

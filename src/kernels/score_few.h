@@ -311,11 +311,15 @@ ATTN_INLINE void score_few_rows(const attn_dtype dtype, const struct attn_score_
         score_few_body(dtype, FEW, x, n, max);
 }
 
+#if VS_PACK == 1
+ATTN_APART_STORED(score_few, score_few_rows, (const struct attn_score_operands *x, int n, float *max), x, n, max)
+#endif
+
 /** struct attn_score_kernels, scores_of_few. */
 static void score_few(const struct attn_score_operands *x, int n, float *max)
 {
 #if VS_PACK == 1
-    ATTN_BY_STORED(x->listed.dtype, score_few_rows, x, n, max);
+    ATTN_BY_STORED_APART(x->listed.dtype, score_few, x, n, max);
 #else
     score_few_rows(ATTN_F32, x, n, max); /* a word has the size of a float */
 #endif

@@ -315,14 +315,19 @@ ATTN_INLINE void score_free_body(const attn_dtype dtype, const struct attn_score
     vf_store(max_out, max);
 }
 
+#if VS_PACK == 1
+ATTN_APART(score_free_i8, score_free_body, (const struct attn_score_operands *x, int n, float *max), ATTN_I8, x, n, max)
+ATTN_APART_DTYPE(score_free, score_free_body, (const struct attn_score_operands *x, int n, float *max), x, n, max)
+#endif
+
 /** struct attn_score_kernels, scores_free. */
 static void score_free(const struct attn_score_operands *x, int n, float *max)
 {
 #if VS_PACK == 1
     if (x->listed.dtype == ATTN_I8)
-        score_free_body(ATTN_I8, x, n, max);
+        score_free_i8(x, n, max);
     else
-        ATTN_BY_DTYPE(x->listed.dtype, score_free_body, x, n, max);
+        ATTN_BY_DTYPE_APART(x->listed.dtype, score_free, x, n, max);
 #else
 #ifdef VW_INT4
     if (x->listed.dtype == ATTN_I4) {

@@ -322,6 +322,26 @@ ATTN_INLINE void side_int4_scores(const attn_dtype dtype, const int nw, const st
     (void)dtype;
     int4_scores_of_run(nw, k, q, rows, s, pitch, max);
 }
+
+ATTN_INLINE void side_int4_scores_of(const struct attn_row_run *k, const float *q, int64_t words, int rows, float *s,
+                                     ptrdiff_t pitch, float *max)
+{
+    ATTN_SIDE_BY_WIDTH(words, side_int4_scores, ATTN_I4, k, q, rows, s, pitch, max);
+}
+#endif
+
+#define SIDE_SCORES                                                                                                    \
+    (const struct attn_row_run *k, const float *q, int64_t words, int rows, float *s, ptrdiff_t pitch, float *max)
+#if VS_PACK == 1
+ATTN_APART(side_scores_i8, side_scores_of, SIDE_SCORES, ATTN_I8, k, q, words, rows, s, pitch, max)
+ATTN_APART_DTYPE(side_scores, side_scores_of, SIDE_SCORES, k, q, words, rows, s, pitch, max)
+#else
+#ifdef VW_INT4
+ATTN_APART(side_scores_i4, side_int4_scores_of, SIDE_SCORES, k, q, words, rows, s, pitch, max)
+#endif
+#ifdef VW_F8
+ATTN_APART(side_scores_f8, side_scores_of, SIDE_SCORES, ATTN_F8_E4M3, k, q, words, rows, s, pitch, max)
+#endif
 #endif
 
 /** struct attn_score_kernels, scores_side_by_side. */
@@ -330,19 +350,19 @@ static void scores_side_by_side(const struct attn_row_run *k, const float *q, in
 {
 #if VS_PACK == 1
     if (k->dtype == ATTN_I8)
-        side_scores_of(ATTN_I8, k, q, words, rows, s, pitch, max);
+        side_scores_i8(k, q, words, rows, s, pitch, max);
     else
-        ATTN_BY_DTYPE(k->dtype, side_scores_of, k, q, words, rows, s, pitch, max);
+        ATTN_BY_DTYPE_APART(k->dtype, side_scores, k, q, words, rows, s, pitch, max);
 #else
 #ifdef VW_INT4
     if (k->dtype == ATTN_I4) {
-        ATTN_SIDE_BY_WIDTH(words, side_int4_scores, ATTN_I4, k, q, rows, s, pitch, max);
+        side_scores_i4(k, q, words, rows, s, pitch, max);
         return;
     }
 #endif
 #ifdef VW_F8
     if (k->dtype == ATTN_F8_E4M3) {
-        side_scores_of(ATTN_F8_E4M3, k, q, words, rows, s, pitch, max);
+        side_scores_f8(k, q, words, rows, s, pitch, max);
         return;
     }
 #endif
@@ -350,11 +370,17 @@ static void scores_side_by_side(const struct attn_row_run *k, const float *q, in
 #endif
 }
 
+#if VS_PACK == 1
+ATTN_APART_STORED(side_ordered, side_ordered_of,
+                  (const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max), k, q, words, s,
+                  max)
+#endif
+
 /** struct attn_score_kernels, ordered_side_by_side. */
 static void ordered_side_by_side(const struct attn_row_run *k, const float *q, int64_t words, float *s, float *max)
 {
 #if VS_PACK == 1
-    ATTN_BY_STORED(k->dtype, side_ordered_of, k, q, words, s, max);
+    ATTN_BY_STORED_APART(k->dtype, side_ordered, k, q, words, s, max);
 #else
     side_ordered_of(ATTN_F32, k, q, words, s, max);
 #endif

@@ -283,7 +283,7 @@ ATTN_INLINE void value_few_body(const attn_dtype dtype, const struct attn_few_va
 
 #ifdef VW_F8
 /** The same of E4M3 in pairs, whose scales multiply weights. */
-ATTN_INLINE void value_few_f8(const struct attn_few_values *x)
+ATTN_INLINE void value_few_f8_pairs(const struct attn_few_values *x)
 {
     float p[ATTN_KEY_BLOCK / VF_PACK * VF_LEN];
     struct attn_few_values scaled = *x;
@@ -298,6 +298,8 @@ ATTN_INLINE void value_few_f8(const struct attn_few_values *x)
 }
 #endif
 
+ATTN_APART_STORED(value_few, value_few_body, (const struct attn_few_values *x), x)
+
 /** struct attn_value_kernels, values_of_few. */
 static void value_few(const struct attn_few_values *x)
 {
@@ -309,11 +311,11 @@ static void value_few(const struct attn_few_values *x)
 #endif
 #ifdef VW_F8
     if (x->v.dtype == ATTN_F8_E4M3 && x->free) {
-        value_few_f8(x);
+        value_few_f8_pairs(x);
         return;
     }
 #endif
-    ATTN_BY_STORED(x->v.dtype, value_few_body, x);
+    ATTN_BY_STORED_APART(x->v.dtype, value_few, x);
 }
 
 #endif

@@ -249,17 +249,26 @@ ATTN_INLINE void side_f8_values(const struct attn_row_run *v, int rows, const fl
 }
 #endif
 
+#if VF_PACK == 1
+#define SIDE_VALUES                                                                                                    \
+    (const struct attn_row_run *v, int rows, const float *p, ptrdiff_t pitch, int64_t dv, enum attn_accumulate mode,   \
+     const float *alpha, float *o)
+ATTN_APART(side_free_i8, side_values_of, SIDE_VALUES, ATTN_I8, 1, v, rows, p, pitch, dv, mode, alpha, o)
+ATTN_APART(side_free_f8, side_values_of, SIDE_VALUES, ATTN_F8_E4M3, 1, v, rows, p, pitch, dv, mode, alpha, o)
+ATTN_APART_STORED(side_values, side_values_of, SIDE_VALUES, 0, v, rows, p, pitch, dv, mode, alpha, o)
+#endif
+
 /** struct attn_value_kernels, values_side_by_side. */
 static void values_side_by_side(const struct attn_row_run *v, int rows, const float *p, ptrdiff_t pitch, int free,
                                 int64_t dv, enum attn_accumulate mode, const float *alpha, float *o)
 {
 #if VF_PACK == 1
     if (free && v->dtype == ATTN_I8)
-        side_values_of(ATTN_I8, 1, v, rows, p, pitch, dv, mode, alpha, o);
+        side_free_i8(v, rows, p, pitch, dv, mode, alpha, o);
     else if (free && v->dtype == ATTN_F8_E4M3)
-        side_values_of(ATTN_F8_E4M3, 1, v, rows, p, pitch, dv, mode, alpha, o);
+        side_free_f8(v, rows, p, pitch, dv, mode, alpha, o);
     else
-        ATTN_BY_STORED(v->dtype, side_values_of, 0, v, rows, p, pitch, dv, mode, alpha, o);
+        ATTN_BY_STORED_APART(v->dtype, side_values, v, rows, p, pitch, dv, mode, alpha, o);
 #else
     (void)free;
 #ifdef VW_INT4

@@ -22,6 +22,17 @@
 #endif
 
 /**
+ * Defines a function that is a body with some of its operands, for constants, and that is not inlined. gcc's time grows
+ * with the square of a function's size, and bodies for all types of rows make a large one. What is called runs long
+ * enough for a call not to be seen.
+ */
+#define ATTN_APART(name, body, parameters, ...)                                                                        \
+    static __attribute__((noinline)) void name parameters                                                              \
+    {                                                                                                                  \
+        body(__VA_ARGS__);                                                                                             \
+    }
+
+/**
  * Behind a load: later ones are not moved before it. For register tiles that leave no room for operands loaded ahead,
  * where gcc would rather spill sums; processors look ahead by themselves.
  */

@@ -122,7 +122,7 @@ def check(source, build, core, layers, of_messages, stubs, names, intrinsics, ot
         skipped += not sets
         names_intrinsics = re.search(r"\b(_mm|__m\d|_tile|immintrin)", header.read_text(encoding="utf-8"))
         for isa, (macros, command) in sets.items():
-            known = [] if names_intrinsics or isa == "scalar" else intrinsics.options_for(command)
+            known = [] if names_intrinsics else intrinsics.options_for(command)
             run = subprocess.run(
                 [*command, *known, "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-fdiagnostics-color=never", "-fsyntax-only", "-x", "c", "-"],
                 input=f'{macros}#include "{include}"\n#include "{include}"\n',
