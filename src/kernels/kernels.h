@@ -163,11 +163,11 @@ struct attn_row_run {
     int *wrong; /**< of ATTN_I4 in pairs: set if a scale may not be finite; NULL: they are */
 };
 
-/** Vectors of words of K and of channels of V that rows have at most for scores_side_by_side() and
- * values_side_by_side(); half and a quarter of them are the other widths. */
-#define ATTN_SIDE_VECTORS 8
+/** Words of K and channels of V that rows have at most for scores_side_by_side() and values_side_by_side(); half and a
+ * quarter of them are the other widths. */
+#define ATTN_SIDE_WORDS 128
 
-/** Rows of V that several queries take at a time there: what the nearest cache holds of them. */
+/** Rows of V that several queries, or parts of rows, take at a time there: what the nearest cache holds of them. */
 #define ATTN_SIDE_ROWS 32
 
 /** Queries of weights_of_few() at most: of more there are as many exponentials as of a vector with a query per lane. */

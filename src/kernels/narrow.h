@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Numbers of 8 and 4 bits out of words of 32 bits, in which they lie in memory:
+ * bf16 and numbers of 8 and 4 bits out of words of 32 bits, in which they lie in memory:
  * one number of each word of a vector. So a vector of words is moved once for
- * 4 or 8 vectors of numbers.
+ * 2, 4 or 8 vectors of numbers.
  *
  * Bits that are put into the mantissa of a power of two make a float, from which
  * that power is subtracted; the sign, turned over, stands for half the range.
@@ -18,13 +18,13 @@
 /** Whether numbers of a type are taken out of words. */
 ATTN_INLINE int is_narrow(const attn_dtype dtype)
 {
-    return dtype == ATTN_I8 || dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
+    return dtype == ATTN_BF16 || dtype == ATTN_I8 || dtype == ATTN_F8_E4M3 || dtype == ATTN_I4;
 }
 
 /** Numbers in a word. */
 ATTN_INLINE int narrow_numbers(const attn_dtype dtype)
 {
-    return dtype == ATTN_I4 ? 8 : 4;
+    return dtype == ATTN_I4 ? 8 : dtype == ATTN_BF16 ? 2 : 4;
 }
 
 /** Two's complement of so many bits from bit lowest on, all below bit 23. */
@@ -64,10 +64,17 @@ ATTN_INLINE vf narrow_f8(vu words, const int m)
     return vf_mul(vf_of_bits(bits), vf_set1(0x1p120f));
 }
 
+/** Half m of each word, of bf16. */
+ATTN_INLINE vf narrow_bf16(vu words, const int m)
+{
+    return vf_of_bits(m == 0 ? vu_shift_left(words, 16) : vu_and(words, vu_set1(0xffff0000u)));
+}
+
 /** Number i of each word: of ATTN_I4 the lower halves of the bytes come before the upper ones. */
 ATTN_INLINE vf narrow_number(const attn_dtype dtype, vu words, const int i)
 {
-    return dtype == ATTN_I8   ? narrow_int8(words, i)
+    return dtype == ATTN_BF16 ? narrow_bf16(words, i)
+           : dtype == ATTN_I8 ? narrow_int8(words, i)
            : dtype == ATTN_I4 ? narrow_int4(words, 8 * (i % 4) + 4 * (i / 4))
                               : narrow_f8(words, i);
 }

@@ -78,12 +78,12 @@
 /** Calls body with the vectors of so many lanes that a row is. */
 #define ATTN_SIDE_BY_WIDTH(width, body, dtype, ...)                                                                    \
     do {                                                                                                               \
-        if ((width) == ATTN_SIDE_VECTORS * VF_LEN)                                                                     \
-            body(dtype, ATTN_SIDE_VECTORS, __VA_ARGS__);                                                               \
-        else if ((width) == ATTN_SIDE_VECTORS / 2 * VF_LEN)                                                            \
-            body(dtype, ATTN_SIDE_VECTORS / 2, __VA_ARGS__);                                                           \
+        if ((width) == ATTN_SIDE_WORDS)                                                                                \
+            body(dtype, ATTN_SIDE_WORDS / VF_LEN, __VA_ARGS__);                                                        \
+        else if ((width) == ATTN_SIDE_WORDS / 2)                                                                       \
+            body(dtype, ATTN_SIDE_WORDS / 2 / VF_LEN, __VA_ARGS__);                                                    \
         else                                                                                                           \
-            body(dtype, ATTN_SIDE_VECTORS / 4, __VA_ARGS__);                                                           \
+            body(dtype, ATTN_SIDE_WORDS / 4 / VF_LEN, __VA_ARGS__);                                                    \
     } while (0)
 
 /** Row i. */

@@ -10,7 +10,7 @@
  * Then the scores are turned to a query per lane, and what follows is the tile's
  * own.
  *
- * Numbers of 8 and 4 bits are turned as they lie, 4 or 8 channels in 32 bits,
+ * bf16 and numbers of 8 and 4 bits are turned as they lie, 2, 4 or 8 channels in 32 bits,
  * and widened behind that (narrow.h): shuffles are what turning costs. Where a
  * number of E4M3 is NaN, or denormals are taken for 0, a group is widened before
  * it is turned; the bits are the same.
@@ -155,19 +155,22 @@ ATTN_INLINE int add_narrow(const attn_dtype dtype, const int nr, const int ng, c
             sum[g][r] = acc[g][r];
     }
     /* A group of ATTN_I4 is four words, and the lower halves of its bytes come first. */
-    const int run = ATTN_I4_GROUP / 8, halves = narrow_numbers(dtype) / 4;
+    const int numbers = narrow_numbers(dtype), at_once = numbers < 4 ? numbers : 4;
+    const int run = ATTN_I4_GROUP / 8, halves = numbers / at_once;
 #pragma GCC unroll 1
     for (int first = 0; first < VF_LEN; first += run) {
         ATTN_UNROLL
         for (int half = 0; half < halves; half++) {
-            for (int w = first; w < first + run; w++, q += 4 * VF_LEN) {
+            for (int w = first; w < first + run; w++, q += at_once * VF_LEN) {
                 ATTN_UNROLL
-                for (int m = 0; m < 4; m++) {
+                for (int m = 0; m < at_once; m++) {
                     vf k[2];
                     ATTN_UNROLL
-                    for (int g = 0; g < ng; g++)
-                        k[g] = vf_mul(narrow_number(dtype, vu_bits_of(columns[g][w]), 4 * half + m),
-                                      dtype == ATTN_I4 ? scales[g][first / run] : scale[g]);
+                    for (int g = 0; g < ng; g++) {
+                        k[g] = narrow_number(dtype, vu_bits_of(columns[g][w]), at_once * half + m);
+                        if (attn_is_quantised(dtype))
+                            k[g] = vf_mul(k[g], dtype == ATTN_I4 ? scales[g][first / run] : scale[g]);
+                    }
                     ATTN_UNROLL
                     for (int r = 0; r < nr; r++) {
                         const vf a = vf_set1(q[m * VF_LEN + r]);
@@ -203,7 +206,7 @@ ATTN_INLINE int64_t add_whole_narrow(const attn_dtype dtype, const int nr, const
     int finite = dtype != ATTN_F8_E4M3 || keeps_denormals();
     ATTN_UNROLL
     for (int g = 0; g < ng; g++)
-        scale[g] = dtype == ATTN_I4 ? vf_zero() : row_scales(&rows[g]);
+        scale[g] = attn_is_quantised(dtype) && dtype != ATTN_I4 ? row_scales(&rows[g]) : vf_zero();
     for (; c + step <= words && finite; c += step) {
         finite = add_narrow(dtype, nr, ng, q + c * VF_LEN, rows, c, scale, acc);
         if (x)
@@ -285,7 +288,7 @@ ATTN_INLINE void score_groups(const attn_dtype dtype, const int nr, const int ng
 }
 
 /** Groups at a time: few chains of sums would wait for their multiply-adds. */
-#define FEW_GROUPS(dtype, nr) (VS_PACK == 1 && is_narrow(dtype) && (nr) <= 4 ? 2 : 1)
+#define FEW_GROUPS(dtype, nr) (VS_PACK == 1 && attn_is_quantised(dtype) && (nr) <= 4 ? 2 : 1)
 
 ATTN_INLINE void score_few_body(const attn_dtype dtype, const int nr, const struct attn_score_operands *x, int n,
                                 float *max_out)

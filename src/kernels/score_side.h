@@ -11,8 +11,8 @@
  * last before the next one, and a score is one float. Where sums are free, lanes are
  * channels; the words of one query stay in registers, and of several four at a time meet
  * a row's. Ordered ones, of one query, have keys as lanes: VF_LEN
- * rows are copied to the nearest cache as words, in their order, and turned there;
- * numbers of 8 and 4 bits as they lie, like in score_few.h. (score_free.h and
+ * rows are copied to the nearest cache as words, in their order, and turned there, or
+ * asked for in it; numbers of 8 and 4 bits as they lie, like in score_few.h. (score_free.h and
  * score_few.h take rows anywhere, have a lane for each query, and
  * name the rows that are wanted next.) The order of a sum is that of theirs, so the
  * bits are the same.
@@ -64,7 +64,10 @@ ATTN_INLINE void side_two(const attn_dtype dtype, const char *row, const int w, 
     words[1] = side_words(dtype, row, w + 1);
 }
 
-/** Adds a row of K to nr queries' sums, from 0 on; the words of one are in registers. */
+/** Vectors of a query's words that stay in registers. */
+#define SIDE_IN_REGISTERS 8
+
+/** Adds a row of K to nr queries' sums, from 0 on; the words of one are in registers, if these hold them. */
 ATTN_INLINE void side_products(const attn_dtype dtype, const int nw, const int nr, const char *row, const float *words,
                                const vq *in_registers, vs *acc)
 {
@@ -79,7 +82,8 @@ ATTN_INLINE void side_products(const attn_dtype dtype, const int nw, const int n
         for (int i = 0; i < 2; i++) {
             ATTN_UNROLL
             for (int r = 0; r < nr; r++) {
-                const vq q = nr == 1 ? in_registers[w + i] : vq_load(words + (r * nw + w + i) * VF_LEN);
+                const vq q = nr == 1 && nw <= SIDE_IN_REGISTERS ? in_registers[w + i]
+                                                                : vq_load(words + (r * nw + w + i) * VF_LEN);
                 acc[r] = vs_dot(k_words[i], q, acc[r]);
             }
         }
@@ -142,14 +146,65 @@ ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, c
             sums[r] = vf_mul(sums[r], vf_load(scales));
 }
 
-/** The same sums of one query in the order of the channels; what stands for keys behind the last one may be anything.
- */
-ATTN_INLINE vf side_ordered_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
-                                 int j, int there)
+/** Whether a group's rows are copied, as words, before they are turned: where it has half as many, they are read where
+ * they lie, and the next ones are asked for meanwhile. */
+#define COPIES_GROUPS (VF_LEN >= 16)
+
+/** Adds VF_LEN words of K, columns t, or of words of two numbers in bf16 both. */
+ATTN_INLINE void side_add_columns(const int numbers, const float *q, const vf *t, vs *acc)
+{
+#if VS_PACK == 1
+    if (numbers == 2) {
+        ATTN_UNROLL
+        for (int c = 0; c < 2 * VF_LEN; c++)
+            *acc = vf_fma(narrow_bf16(vu_bits_of(t[c / 2]), c % 2), vf_set1(q[c * VF_LEN]), *acc);
+        return;
+    }
+#endif
+    (void)numbers;
+    add_columns(1, VF_LEN, q, t, acc);
+}
+
+/** Vector w of a row's words of 32 bits, as which numbers of 16 bits lie in pairs; f16 widened. */
+ATTN_INLINE vf side_as_words(const attn_dtype dtype, const char *row, const int w)
+{
+#if VS_PACK == 1
+    if (dtype == ATTN_F16)
+        return row_load(dtype, row + w * VF_LEN * attn_element_size(dtype));
+#endif
+    (void)dtype;
+    return vf_load((const float *)(const void *)row + w * VF_LEN);
+}
+
+/** The same sums of one query and VF_LEN keys, whose rows begin at first, in the order of the channels. */
+ATTN_INLINE vf side_turned_sums(const attn_dtype dtype, const int nw, const char *first, const float *q)
+{
+    const int numbers = VS_PACK == 1 && dtype == ATTN_BF16 ? 2 : 1; /* in what is turned as a word */
+    const ptrdiff_t bytes = side_bytes(dtype, nw), part = numbers * VF_LEN * bytes / nw;
+    const char *next = first + VF_LEN * bytes;
+    vs acc = vs_zero();
+    for (int w = 0; w < nw; w += numbers, q += numbers * VF_LEN * VF_LEN, next += part) {
+        vf columns[VF_LEN];
+        ATTN_UNROLL
+        for (ptrdiff_t c = 0; c < part; c += ATTN_ALIGN)
+            __builtin_prefetch(next + c, 0, 3);
+        ATTN_UNROLL
+        for (int i = 0; i < VF_LEN; i++)
+            columns[i] = side_as_words(dtype, first + i * bytes, w / numbers);
+        vf_transpose(columns);
+        side_add_columns(numbers, q, columns, &acc);
+    }
+    return acc;
+}
+
+/** The same of keys j..j+there-1, by way of a copy in the nearest cache; what stands for keys behind the last one may
+ * be anything. */
+ATTN_INLINE vf side_copied_sums(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *q,
+                                int j, int there)
 {
     const ptrdiff_t bytes = side_bytes(dtype, nw);
     const char *row = k->first + j * bytes;
-    float words[VF_LEN][ATTN_SIDE_VECTORS * VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+    float words[VF_LEN][ATTN_SIDE_WORDS] __attribute__((aligned(ATTN_ALIGN)));
     for (int i = 0; i < there; i++, row += bytes) {
         ATTN_UNROLL
         for (int w = 0; w < nw; w++) {
@@ -181,7 +236,7 @@ ATTN_INLINE void side_narrow_sums(const attn_dtype dtype, const int nw, const st
     const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, channels);
     const char *row = k->first + j * bytes, *at[2 * VF_LEN];
     const float *scale = k->scale + j * k->scale_stride, *scales[2 * VF_LEN];
-    char numbers[2 * VF_LEN][ATTN_SIDE_VECTORS * VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+    char numbers[2 * VF_LEN][ATTN_SIDE_WORDS] __attribute__((aligned(ATTN_ALIGN)));
     for (int i = 0; i < 2 * VF_LEN; i++) {
         memcpy(numbers[i], row, (size_t)bytes);
         at[i] = numbers[i];
@@ -249,13 +304,14 @@ ATTN_INLINE void side_group(const attn_dtype dtype, const int nw, const int nr, 
 ATTN_INLINE void side_scores(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *words,
                              int rows, float *s, ptrdiff_t pitch, float *max)
 {
-    vq last[ATTN_SIDE_VECTORS]; /* query, if their number is odd */
+    const float *const odd = words + (ptrdiff_t)(rows - 1) * nw * VF_LEN; /* the last query, if their number is odd */
+    vq last[SIDE_IN_REGISTERS];
     vf most[FEW];
     for (int r = 0; r < rows; r++)
         most[r] = vf_set1(-INFINITY);
     ATTN_UNROLL
-    for (int w = 0; w < nw; w++)
-        last[w] = vq_load(words + ((rows - 1) * nw + w) * VF_LEN);
+    for (int w = 0; w < nw && nw <= SIDE_IN_REGISTERS; w++)
+        last[w] = vq_load(odd + w * VF_LEN);
     for (int j = 0; j < k->n; j += VF_LEN) {
         int r = 0;
         for (; FEW >= 4 && r + 4 <= rows; r += 4)
@@ -266,18 +322,20 @@ ATTN_INLINE void side_scores(const attn_dtype dtype, const int nw, const struct 
             r += 2;
         }
         if (r < rows)
-            side_group(dtype, nw, 1, k, words, last, j, s + r * pitch, pitch, most + r);
+            side_group(dtype, nw, 1, k, odd, last, j, s + r * pitch, pitch, most + r);
     }
     for (int r = 0; r < rows; r++)
         max[r] = vf_max_across(most[r]);
 }
 
-/** Ordered scores of one query and keys j..j+there-1: one group or, of numbers of 8 and 4 bits, two. */
-ATTN_INLINE void side_ordered_groups(const attn_dtype dtype, const int nw, const struct attn_row_run *k,
-                                     const float *words, int j, int there, float *s, vf *most)
+/** Ordered scores of one query and keys j..j+there-1: one group or, of numbers of 8 and 4 bits, two; whole, or at the
+ * end less. */
+ATTN_INLINE void side_ordered_groups(const attn_dtype dtype, const int nw, const int whole,
+                                     const struct attn_row_run *k, const float *words, int j, int there, float *s,
+                                     vf *most)
 {
 #if VS_PACK == 1
-    if (is_narrow(dtype)) {
+    if (attn_is_quantised(dtype)) {
         vf sums[2];
         side_narrow_sums(dtype, nw, k, words, j, there, sums);
         side_keep(sums[0], j, there, s, most);
@@ -285,20 +343,22 @@ ATTN_INLINE void side_ordered_groups(const attn_dtype dtype, const int nw, const
         return;
     }
 #endif
-    side_keep(side_ordered_sums(dtype, nw, k, words, j, there), j, there, s, most);
+    const vf sums = whole && !COPIES_GROUPS ? side_turned_sums(dtype, nw, k->first + j * side_bytes(dtype, nw), words)
+                                            : side_copied_sums(dtype, nw, k, words, j, there);
+    side_keep(sums, j, there, s, most);
 }
 
 /** The same of all keys. */
 ATTN_INLINE void side_ordered(const attn_dtype dtype, const int nw, const struct attn_row_run *k, const float *words,
                               float *s, float *max)
 {
-    const int step = VS_PACK == 1 && is_narrow(dtype) ? 2 * VF_LEN : VF_LEN;
+    const int step = VS_PACK == 1 && attn_is_quantised(dtype) ? 2 * VF_LEN : VF_LEN;
     vf most = vf_set1(-INFINITY);
     int j = 0;
     for (; j + step <= k->n; j += step)
-        side_ordered_groups(dtype, nw, k, words, j, step, s, &most);
+        side_ordered_groups(dtype, nw, 1, k, words, j, step, s, &most);
     if (j < k->n)
-        side_ordered_groups(dtype, nw, k, words, j, k->n - j, s, &most);
+        side_ordered_groups(dtype, nw, 0, k, words, j, k->n - j, s, &most);
     *max = vf_max_across(most);
 }
 

@@ -24,22 +24,26 @@
 #else
 #define VALUES_SIDE_BY_SIDE values_side_by_side
 
-/** What adds nw vectors of the keys of word u, whose rows begin at row and have so many bytes, with their weights, to
- * nr queries' sums; p: [query][pitch] words. */
+/** Vectors of a row at most that queries add at once: what registers hold of their sums. */
+#define SIDE_PART           8
+
+/** What adds nw vectors, from channel c on, of the keys of word u, whose rows have so many bytes and these vectors at
+ * row, with their weights, to nr queries' sums; p: [query][pitch] words. */
 #if VF_PACK == 1
 #define ADD_KEYS_OF_WORD add_key
 ATTN_INLINE void add_key(const attn_dtype dtype, const int free, const int nw, const int nr,
-                         const struct attn_row_run *v, const char *row, ptrdiff_t bytes, const float *p,
-                         ptrdiff_t pitch, int u, vf acc[][ATTN_SIDE_VECTORS])
+                         const struct attn_row_run *v, int64_t c, const char *row, ptrdiff_t bytes, const float *p,
+                         ptrdiff_t pitch, int u, vf acc[][SIDE_PART])
 {
     (void)bytes;
     const int brings = scales_weights(dtype, free), group = ATTN_I4_GROUP / VF_LEN;
     const int whole = dtype == ATTN_I4 && nw % group == 0;
-    const float *const scales = attn_is_quantised(dtype) ? v->scale + u * v->scale_stride : NULL;
+    const float *const scale = attn_is_quantised(dtype) ? v->scale + u * v->scale_stride : NULL;
+    const float *const scales = scales_in(dtype, scale, c);
     vf of_group[ATTN_I4_GROUP / VF_LEN], weight[4];
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
-        weight[r] = vf_set1(brings ? p[r * pitch + u] * *scales : p[r * pitch + u]);
+        weight[r] = vf_set1(brings ? p[r * pitch + u] * *scale : p[r * pitch + u]);
     ATTN_UNROLL
     for (int w = 0; w < nw; w++) {
         if (whole && w % group == 0)
@@ -86,11 +90,11 @@ ATTN_INLINE void two_rows(const attn_dtype dtype, const int nw, const char *row,
 
 #define ADD_KEYS_OF_WORD add_pair_of_keys
 ATTN_INLINE void add_pair_of_keys(const attn_dtype dtype, const int free, const int nw, const int nr,
-                                  const struct attn_row_run *v, const char *row, ptrdiff_t bytes, const float *p,
-                                  ptrdiff_t pitch, int u, vf acc[][ATTN_SIDE_VECTORS])
+                                  const struct attn_row_run *v, int64_t c, const char *row, ptrdiff_t bytes,
+                                  const float *p, ptrdiff_t pitch, int u, vf acc[][SIDE_PART])
 {
-    (void)free;
-    vw words[ATTN_SIDE_VECTORS], weight[4];
+    (void)free, (void)c;
+    vw words[SIDE_PART], weight[4];
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
         weight[r] = vw_set1((const char *)(p + r * pitch + u));
@@ -105,18 +109,17 @@ ATTN_INLINE void add_pair_of_keys(const attn_dtype dtype, const int free, const 
 #endif
 
 #if VF_PACK == 1
-/** Adds all keys of E4M3, taken out of words where they lie: value_few.h. Returns 0, and sums of nothing, if a number
- * is not finite. */
-ATTN_INLINE int add_f8_keys(const int free, const int nw, const struct attn_row_run *v, const float *p, vf *acc)
+/** Adds keys first..end-1 of E4M3, nw vectors of them at row and so many bytes on, taken out of words where they lie:
+ * value_few.h. Returns 0, and sums of nothing, if a number is not finite. */
+ATTN_INLINE int add_f8_keys(const int free, const int nw, const struct attn_row_run *v, const char *row,
+                            ptrdiff_t bytes, int first, int end, const float *p, vf *acc)
 {
-    const ptrdiff_t bytes = nw * VF_LEN;
-    const char *row = v->first;
-    const float *scale = v->scale;
+    const float *scale = v->scale + first * v->scale_stride;
     vu seen = vu_set1(0);
     ATTN_UNROLL
     for (int w = 0; w < nw; w += 4)
         to_bytes(acc + w);
-    for (int u = 0; u < v->n; u++, row += bytes, scale += v->scale_stride) {
+    for (int u = first; u < end; u++, row += bytes, scale += v->scale_stride) {
         const vf weight = vf_set1(free ? p[u] * *scale : p[u]);
         ATTN_UNROLL
         for (int w = 0; w < nw; w += 4) {
@@ -148,66 +151,77 @@ ATTN_INLINE void load_sums(const int nw, enum attn_accumulate mode, float alpha,
     }
 }
 
-/** Words first..end-1 of keys for nr queries. */
+/** Words first..end-1 of keys for nr queries, of rows of nw vectors the part from channel c on. */
 ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int free, const int nr,
-                                 const struct attn_row_run *v, int first, int end, const float *p, ptrdiff_t pitch,
-                                 enum attn_accumulate mode, const float *alpha, float *o)
+                                 const struct attn_row_run *v, int64_t c, int first, int end, const float *p,
+                                 ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha, float *o)
 {
-    vf acc[4][ATTN_SIDE_VECTORS];
+    const int part = nw < SIDE_PART ? nw : SIDE_PART;
+    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
+    const char *row = stored_at(dtype, v->first + first * VF_PACK * bytes, c);
+    vf acc[4][SIDE_PART];
     int added = 0;
+    o += c;
     ATTN_UNROLL
     for (int r = 0; r < nr; r++)
-        load_sums(nw, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + r * nw * VF_LEN, acc[r]);
+        load_sums(part, mode, mode == ACCUMULATE_RESCALE ? alpha[r] : 1.0f, o + r * nw * VF_LEN, acc[r]);
 #if VF_PACK == 1
-    if (nr == 1 && dtype == ATTN_F8_E4M3 && nw % 4 == 0 && keeps_denormals()) {
-        added = add_f8_keys(free, nw, v, p, acc[0]);
+    if (nr == 1 && dtype == ATTN_F8_E4M3 && part % 4 == 0 && keeps_denormals()) {
+        added = add_f8_keys(free, part, v, row, bytes, first, end, p, acc[0]);
         if (!added)
-            load_sums(nw, mode, *alpha, o, acc[0]);
+            load_sums(part, mode, *alpha, o, acc[0]);
     }
 #endif
-    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
-    const char *row = v->first + first * VF_PACK * bytes;
 #pragma GCC unroll 2
     for (int u = first; !added && u < end; u++, row += VF_PACK * bytes)
-        ADD_KEYS_OF_WORD(dtype, free, nw, nr, v, row, bytes, p, pitch, u, acc);
+        ADD_KEYS_OF_WORD(dtype, free, part, nr, v, c, row, bytes, p, pitch, u, acc);
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL
-        for (int w = 0; w < nw; w++)
+        for (int w = 0; w < part; w++)
             vf_store(o + (r * nw + w) * VF_LEN, acc[r][w]);
     }
 }
 
-/** Queries whose sums fit into registers beside a row. */
-#define SIDE_QUERIES(nw) (FEW_SUMS / (nw) >= 4 ? 4 : FEW_SUMS / (nw) >= 2 ? 2 : 1)
+/** Queries whose sums fit into registers beside a row's part. */
+#define SIDE_QUERIES(part) (FEW_SUMS / (part) >= 4 ? 4 : FEW_SUMS / (part) >= 2 ? 2 : 1)
 
-/** Several queries take some rows at a time, which stay in the nearest cache for all of them. */
+/** Words first..end-1 of keys and the part of rows from channel c on, for all queries. */
+ATTN_INLINE void side_value_part(const attn_dtype dtype, const int nw, const int free, const struct attn_row_run *v,
+                                 int64_t c, int first, int end, int rows, const float *p, ptrdiff_t pitch,
+                                 enum attn_accumulate mode, const float *alpha, float *o)
+{
+    const int most = SIDE_QUERIES(nw < SIDE_PART ? nw : SIDE_PART);
+    int r = 0;
+    for (; most > 1 && r + most <= rows; r += most)
+        side_value_rows(dtype, nw, free, most, v, c, first, end, p + r * pitch, pitch, mode, alpha + r,
+                        o + r * nw * VF_LEN);
+    for (; most > 2 && r + 2 <= rows; r += 2)
+        side_value_rows(dtype, nw, free, 2, v, c, first, end, p + r * pitch, pitch, mode, alpha + r,
+                        o + r * nw * VF_LEN);
+    for (; r < rows; r++)
+        side_value_rows(dtype, nw, free, 1, v, c, first, end, p + r * pitch, pitch, mode, alpha + r,
+                        o + r * nw * VF_LEN);
+}
+
+/** Several queries, or parts of rows, take some rows at a time, which stay in the nearest cache for all of them. */
 ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int free, const struct attn_row_run *v,
                              int rows, const float *p, ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha,
                              float *o)
 {
-    const int words = (int)key_words(v->n), most = SIDE_QUERIES(nw);
-    if (rows == 1) {
-        side_value_rows(dtype, nw, free, 1, v, 0, words, p, pitch, mode, alpha, o);
+    const int words = (int)key_words(v->n), one = VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4);
+    assert(rows == 1 || !one); /* these take one query */
+    if (rows == 1 && nw <= SIDE_PART) {
+        side_value_rows(dtype, nw, free, 1, v, 0, 0, words, p, pitch, mode, alpha, o);
         return;
     }
-    if (VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4)) { /* these take one */
-        assert(rows == 1);
+    if (nw <= SIDE_PART && one)
         return;
-    }
     for (int first = 0; first < words; first += ATTN_SIDE_ROWS / VF_PACK) {
         const int end = words - first < ATTN_SIDE_ROWS / VF_PACK ? words : first + ATTN_SIDE_ROWS / VF_PACK;
         const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;
-        int r = 0;
-        for (; most > 1 && r + most <= rows; r += most)
-            side_value_rows(dtype, nw, free, most, v, first, end, p + r * pitch, pitch, now, alpha + r,
-                            o + r * nw * VF_LEN);
-        for (; most > 2 && r + 2 <= rows; r += 2)
-            side_value_rows(dtype, nw, free, 2, v, first, end, p + r * pitch, pitch, now, alpha + r,
-                            o + r * nw * VF_LEN);
-        for (; r < rows; r++)
-            side_value_rows(dtype, nw, free, 1, v, first, end, p + r * pitch, pitch, now, alpha + r,
-                            o + r * nw * VF_LEN);
+        for (int64_t c = 0; c < nw * VF_LEN; c += SIDE_PART * VF_LEN)
+            side_value_part(dtype, nw, free, v, c, first, end, one ? 1 : rows, p, pitch, now, alpha, o);
     }
 }
 

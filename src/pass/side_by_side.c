@@ -17,29 +17,16 @@
 _Static_assert(ATTN_SIDE_BLOCKS <= ATTN_MAX_STRETCH, "a stretch has room for them");
 
 /** Whether rows of K or V, of so many words, are as wide as kernels take them, with nothing between them. */
-static int is_run(const struct pass *pass, const struct attn_rows *rows, int64_t width, int64_t words)
+static int is_run(const struct attn_rows *rows, int64_t width, int64_t words)
 {
-    const int lanes = pass->vectors->lanes;
     return rows->stride == (ptrdiff_t)attn_row_bytes(rows->dtype, width) &&
-           (words == ATTN_SIDE_VECTORS * lanes || words == ATTN_SIDE_VECTORS / 2 * lanes ||
-            words == ATTN_SIDE_VECTORS / 4 * lanes);
+           (words == ATTN_SIDE_WORDS || words == ATTN_SIDE_WORDS / 2 || words == ATTN_SIDE_WORDS / 4);
 }
 
 /** Whether there are kernels for the type of K or V, per_word elements of which are a word. */
 static int takes_type(const struct pass *pass, attn_dtype dtype, int per_word)
 {
     return per_word == 1 || dtype == ATTN_BF16 || pass->work->kernels->exact_pairs;
-}
-
-/**
- * Whether it is worth it: where rows of K are widened before they are turned, short vectors lose. Measured (Zen 4, one
- * thread, of the speed of few.c): f16 with AVX2, d = 64 0.9; AVX-512, d = 64 1.0, d = 128 1.15. Numbers of 8 and 4 bits
- * are turned as they lie.
- */
-static int gains(const struct pass *pass, attn_dtype dtype)
-{
-    return pass->work->free_sums || dtype == ATTN_F32 || attn_is_quantised(dtype) ||
-           pass->scores->channels_per_word > 1 || pass->vectors->lanes >= 16;
 }
 
 /**
@@ -68,10 +55,9 @@ int attn_is_side_by_side(const struct pass *pass)
         work->view.pattern_size || !scores->scores_side_by_side || !values->weights_of_one ||
         !values->values_side_by_side || !attn_few_take_rows(pass))
         return 0;
-    return gains(pass, work->k.dtype) && takes_type(pass, work->k.dtype, scores->channels_per_word) &&
+    return takes_type(pass, work->k.dtype, scores->channels_per_word) &&
            takes_type(pass, work->v.dtype, values->keys_per_word) &&
-           is_run(pass, &work->k, work->dk, attn_channel_words(scores, work->dk)) &&
-           is_run(pass, &work->v, work->dv, work->dv);
+           is_run(&work->k, work->dk, attn_channel_words(scores, work->dk)) && is_run(&work->v, work->dv, work->dv);
 }
 
 /** Keys lo..hi-1 of a block, whose scales kernels look at if somebody asks. */

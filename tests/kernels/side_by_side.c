@@ -15,8 +15,7 @@
 /** Words of a row of one of the widths that the functions take. */
 static int64_t draw_width(const struct tile_case *c)
 {
-    const int vectors = c->shape.plain ? ATTN_SIDE_VECTORS : ATTN_SIDE_VECTORS >> rng_range(c->rng, 0, 2);
-    return (int64_t)vectors * c->set->lanes;
+    return c->shape.plain ? ATTN_SIDE_WORDS : ATTN_SIDE_WORDS >> rng_range(c->rng, 0, 2);
 }
 
 /** Keys of a block: as many as there may be, or less. */

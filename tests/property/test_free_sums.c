@@ -302,7 +302,7 @@ static int same_floats(const float *a, const float *b, size_t n)
 /**
  * One query or few for each key head, with sums of either kind: rows of K and V that follow each other without a gap
  * may be gone through in another way than rows with something between them, in the widths that kernels are made for
- * (ATTN_SIDE_VECTORS) and in others.
+ * (ATTN_SIDE_WORDS) and in others.
  */
 static int side_by_side(struct rng *rng, const char *isa)
 {
