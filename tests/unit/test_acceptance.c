@@ -392,7 +392,8 @@ static void test_names_and_numbers(void **state)
         assert_string_equal(attn_isa_name(isa), names[found]);
         found++;
     }
-    assert_null(names[found]);
+    if (ALL_ISAS) /* an option of the build, too */
+        assert_null(names[found]);
     assert_null(attn_isa_name(-1));
     assert_null(attn_isa_name(INT_MIN));
     assert_null(attn_isa_name(INT_MAX));
