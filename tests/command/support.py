@@ -261,7 +261,6 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(result.stdout, "", shown)
         self.assertEqual(self.content(), before, f"{shown}: files changed")
         return result
-        return result
 
     def content(self):
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
