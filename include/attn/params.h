@@ -471,8 +471,8 @@ typedef struct attn_params {
      * are rounded to bf16 then, as those of a v of bf16 are, which is far less than
      * what these types are off by. Results still do not depend on threads, on other sequences
      * or on other heads: sums are free for sequences whose queries times q's heads
-     * for each head of k are up to half the lanes of a vector (8 on AVX-512, 4 on
-     * AVX2, 2 on NEON), without rope, disentangled, block_mask, global tokens of a
+     * for each head of k are up to 8 (2 on NEON, none in scalar kernels), without
+     * rope, disentangled, block_mask, global tokens of a
      * window, and int8 scores, and not in ragged batches on matrix registers and on
      * BFMMLA; in a ragged batch these two are not multiplied in pairs. Elsewhere the field
      * changes nothing.

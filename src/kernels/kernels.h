@@ -181,6 +181,9 @@ struct attn_soon {
     int write;     /**< they will be written */
 };
 
+/** Kinds of such rows at most. */
+#define ATTN_MAX_SOON 4
+
 /** Where a tile of scores comes from and goes to. */
 struct attn_score_operands {
     const float *q; /**< [words][nv * lanes] */
@@ -192,11 +195,12 @@ struct attn_score_operands {
     int rows;
     struct attn_listed_rows listed;
     const struct attn_tile_mask *mask;
-    const float *factor;          /**< [nv * lanes] of raw scores */
-    const float *k_scale;         /**< [keys] int8, as in struct attn_packed_keys */
-    const int32_t *start;         /**< [keys] int8, the same */
-    float *s;                     /**< [keys][nv * lanes] */
-    const struct attn_soon *soon; /**< [num_soon] fetched meanwhile, some beside each register tile of full height */
+    const float *factor;  /**< [nv * lanes] of raw scores */
+    const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */
+    const int32_t *start; /**< [keys] int8, the same */
+    float *s;             /**< [keys][nv * lanes] */
+    const struct attn_soon
+        *soon; /**< [num_soon] fetched meanwhile, by and by, beside the register tiles of full height */
     int num_soon;
 };
 
@@ -441,7 +445,7 @@ struct attn_score_gradients {
 struct attn_vector_kernels {
     int lanes; /**< queries of a vector */
     int strip; /**< queries that a full strip covers, for these functions */
-    int few;   /**< queries up to which keys and channels are better lanes than queries are; less than lanes */
+    int few;   /**< queries up to which keys and channels may be better lanes than queries are; lanes at most */
     /** dst[c * pitch + r] = rows[r][c] * factor for r < width, whole vectors, c < cols; rows from n on are 0. */
     void (*read_rows)(float *dst, ptrdiff_t pitch, int width, const char *const *rows, attn_dtype dtype, int n,
                       int64_t cols, float factor);

@@ -257,17 +257,49 @@ static inline void bf16_of_row(const struct attn_rows *rows, int64_t i, int64_t 
     bf16_elements(rows->dtype, row_at(rows, i), scales_at(rows->dtype, rows, i), c, n, dst);
 }
 
-/** Of rows that will be wanted soon asks for those of a turn; so many turns ask for all. */
-ATTN_INLINE void ask_for_soon(const struct attn_score_operands *x, int turn, int turns)
+/** Rows of a kind that will be wanted soon and have not been asked for. */
+struct soon_rows {
+    const char *next;
+    ptrdiff_t stride, bytes;
+    int left, at_once, write;
+};
+
+/** Lines that one of so many turns asks for, if they ask for all. */
+ATTN_INLINE int64_t soon_lines(const struct attn_score_operands *x, int turns)
+{
+    int64_t lines = 0;
+    for (int i = 0; i < x->num_soon; i++) {
+        const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(x->soon[i].rows.dtype, x->soon[i].width);
+        lines += x->soon[i].num * ((bytes + ATTN_ALIGN - 1) / ATTN_ALIGN);
+    }
+    return lines / turns;
+}
+
+/** All kinds, which so many turns ask for. */
+ATTN_INLINE void begin_asking(const struct attn_score_operands *x, int turns, struct soon_rows kinds[ATTN_MAX_SOON])
 {
     for (int i = 0; i < x->num_soon; i++) {
         const struct attn_soon *const soon = &x->soon[i];
-        const int some = (soon->num + turns - 1) / turns, first = turn * some;
-        const int end = first + some < soon->num ? first + some : soon->num;
-        if (soon->write)
-            prefetch_rows(&soon->rows, first, end, soon->width, 1);
-        else
-            prefetch_rows(&soon->rows, first, end, soon->width, 0);
+        kinds[i] = (struct soon_rows){.next = soon->rows.data,
+                                      .stride = soon->rows.stride,
+                                      .bytes = (ptrdiff_t)attn_row_bytes(soon->rows.dtype, soon->width),
+                                      .left = soon->num,
+                                      .at_once = (soon->num + turns - 1) / turns,
+                                      .write = soon->write};
+    }
+}
+
+/** One of these turns. */
+ATTN_INLINE void ask_for_soon(int num, struct soon_rows kinds[ATTN_MAX_SOON])
+{
+    for (int i = 0; i < num; i++) {
+        struct soon_rows *const rows = &kinds[i];
+        for (int r = 0; r < rows->at_once && rows->left > 0; r++, rows->left--, rows->next += rows->stride) {
+            if (rows->write)
+                prefetch_row(rows->next, rows->bytes, 1);
+            else
+                prefetch_row(rows->next, rows->bytes, 0);
+        }
     }
 }
 

@@ -90,9 +90,50 @@ ATTN_INLINE void side_products(const attn_dtype dtype, const int nw, const int n
     }
 }
 
-/** The sums of keys j..j+there-1, VF_LEN or, at the end, less, and nr queries; behind the last key are 0. */
+#if VF_LEN < 16
+/** The sums, lane by lane, of four queries and two rows of K, each of which is converted once for all four. Asks for
+ * lines from next on, so many bytes further with each vector. */
+ATTN_INLINE void side_two_keys(const attn_dtype dtype, const int nw, const char *row, const float *words,
+                               const char *next, ptrdiff_t step, float parts[4][VF_LEN][VF_LEN], int i)
+{
+    vs acc[4][2];
+    ATTN_UNROLL
+    for (int r = 0; r < 4; r++)
+        acc[r][0] = acc[r][1] = vs_zero();
+#pragma GCC unroll 4
+    for (int w = 0; w < nw; w++, next += step) {
+        __builtin_prefetch(next, 0, 3);
+        const vq first = side_words(dtype, row, w), second = side_words(dtype, row + side_bytes(dtype, nw), w);
+        ATTN_UNROLL
+        for (int r = 0; r < 4; r++) {
+            const vq q = vq_load(words + (r * nw + w) * VF_LEN);
+            acc[r][0] = vs_dot(first, q, acc[r][0]);
+            acc[r][1] = vs_dot(second, q, acc[r][1]);
+        }
+    }
+    ATTN_UNROLL
+    for (int r = 0; r < 4; r++) {
+        vf_store(parts[r][i], acc[r][0]);
+        vf_store(parts[r][i + 1], acc[r][1]);
+    }
+}
+
+/** The same of VF_LEN rows. Each four of all queries, of which the first is r here, ask for their share of the next
+ * ones, in the order of memory. */
+ATTN_INLINE void side_pairs_of_keys(const attn_dtype dtype, const int nw, const char *row, const float *words, int r,
+                                    int rows, float parts[4][VF_LEN][VF_LEN])
+{
+    const ptrdiff_t bytes = side_bytes(dtype, nw), step = 2 * (bytes / nw) / (rows / 4);
+    const char *next = row + VF_LEN * bytes + r / 4 * (VF_LEN / 2 * nw) * step;
+    for (int i = 0; i < VF_LEN; i += 2, row += 2 * bytes, next += nw * step)
+        side_two_keys(dtype, nw, row, words, next, step, parts, i);
+}
+#endif
+
+/** The sums of keys j..j+there-1, VF_LEN or, at the end, less, and nr queries from the first on, of rows; behind the
+ * last key are 0. */
 ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, const struct attn_row_run *k,
-                           const float *words, const vq *in_registers, int j, int there, vf *sums)
+                           const float *words, const vq *in_registers, int first, int rows, int j, int there, vf *sums)
 {
     const ptrdiff_t bytes = side_bytes(dtype, nw);
     const char *row = k->first + j * bytes;
@@ -100,6 +141,7 @@ ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, c
     for (int i = 0; i < VF_LEN; i++)
         scales[i] = attn_is_quantised(dtype) && i < there ? k->scale[(j + i) * k->scale_stride] : 0.0f;
 #if VF_LEN == 16 /* four keys at a time: of their sums for a query one vector is kept */
+    (void)first, (void)rows;
     vf quarters[4][4];
     ATTN_UNROLL
     for (int g = 0; g < 4; g++) {
@@ -122,8 +164,11 @@ ATTN_INLINE void side_sums(const attn_dtype dtype, const int nw, const int nr, c
         sums[r] = vf_add_quarters(quarters[r]);
 #else
     float parts[4][VF_LEN][VF_LEN] __attribute__((aligned(ATTN_ALIGN)));
+    const int pairs = nr == 4 && there == VF_LEN;
+    if (pairs)
+        side_pairs_of_keys(dtype, nw, row, words, first, rows, parts);
 #pragma GCC unroll 2
-    for (int i = 0; i < VF_LEN; i++, row += bytes) {
+    for (int i = 0; !pairs && i < VF_LEN; i++, row += bytes) {
         vs acc[4] = {vs_zero(), vs_zero(), vs_zero(), vs_zero()};
         if (i < there)
             side_products(dtype, nw, nr, row, words, in_registers, acc);
@@ -285,19 +330,21 @@ ATTN_INLINE void side_keep(vf sums, int j, int there, float *s, vf *most)
         s[j + i] = last[i];
 }
 
-/** The scores of nr queries and a group of keys. */
+/** The scores of nr queries from r on, of rows, and a group of keys. */
 ATTN_INLINE void side_group(const attn_dtype dtype, const int nw, const int nr, const struct attn_row_run *k,
-                            const float *words, const vq *in_registers, int j, float *s, ptrdiff_t pitch, vf *most)
+                            const float *words, const vq *in_registers, int r, int rows, int j, float *s,
+                            ptrdiff_t pitch, vf *most)
 {
     const int there = k->n - j < VF_LEN ? k->n - j : VF_LEN;
     vf sums[4];
+    words += r * nw * VF_LEN;
     if (there == VF_LEN)
-        side_sums(dtype, nw, nr, k, words, in_registers, j, VF_LEN, sums);
+        side_sums(dtype, nw, nr, k, words, in_registers, r, rows, j, VF_LEN, sums);
     else
-        side_sums(dtype, nw, nr, k, words, in_registers, j, there, sums);
+        side_sums(dtype, nw, nr, k, words, in_registers, r, rows, j, there, sums);
     ATTN_UNROLL
-    for (int r = 0; r < nr; r++)
-        side_keep(sums[r], j, there, s + r * pitch, &most[r]);
+    for (int i = 0; i < nr; i++)
+        side_keep(sums[i], j, there, s + (r + i) * pitch, &most[r + i]);
 }
 
 /** All keys. Several queries take a group four at a time, and it stays in the nearest cache for the others. */
@@ -315,14 +362,13 @@ ATTN_INLINE void side_scores(const attn_dtype dtype, const int nw, const struct 
     for (int j = 0; j < k->n; j += VF_LEN) {
         int r = 0;
         for (; FEW >= 4 && r + 4 <= rows; r += 4)
-            side_group(dtype, nw, FEW >= 4 ? 4 : 1, k, words + r * nw * VF_LEN, last, j, s + r * pitch, pitch,
-                       most + r);
+            side_group(dtype, nw, FEW >= 4 ? 4 : 1, k, words, last, r, rows, j, s, pitch, most);
         if (r + 2 <= rows) {
-            side_group(dtype, nw, 2, k, words + r * nw * VF_LEN, last, j, s + r * pitch, pitch, most + r);
+            side_group(dtype, nw, 2, k, words, last, r, rows, j, s, pitch, most);
             r += 2;
         }
         if (r < rows)
-            side_group(dtype, nw, 1, k, odd, last, j, s + r * pitch, pitch, most + r);
+            side_group(dtype, nw, 1, k, words, last, r, rows, j, s, pitch, most);
     }
     for (int r = 0; r < rows; r++)
         max[r] = vf_max_across(most[r]);

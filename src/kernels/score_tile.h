@@ -84,12 +84,39 @@ ATTN_INLINE void store_tile(const enum attn_mask_kind kind, const int nk, const 
         vf_store(max + v * VF_LEN, raised[v]);
 }
 
+/** Lines of rows that will be wanted soon for which a register tile asks at once, and words from one time to the next
+ * at least: many lines wait for one another, and what else is loaded then waits for them. */
+#define LINES_AT_ONCE 16
+#define ASK_STEP      16
+
+/** What the register tiles of full height ask for meanwhile: some lines before each part of their words. */
+struct score_asks {
+    int num;
+    struct soon_rows kinds[ATTN_MAX_SOON];
+    int64_t parts, words; /**< of a tile, of each part but the last, which may have more */
+};
+
+/** What so many tiles ask for. Returns 0 if there is nothing. */
+ATTN_INLINE int begin_score_asks(const struct attn_score_operands *x, int tiles, struct score_asks *asks)
+{
+    if (x->num_soon == 0 || tiles == 0)
+        return 0;
+    const int64_t wanted = soon_lines(x, tiles) / LINES_AT_ONCE, most = x->words / ASK_STEP;
+    const int64_t parts = wanted < most ? wanted : most;
+    asks->num = x->num_soon;
+    asks->parts = parts > 1 ? parts : 1;
+    asks->words = x->words / asks->parts;
+    begin_asking(x, tiles * (int)asks->parts, asks->kinds);
+    return 1;
+}
+
 /**
  * Scores of keys j..j+nk-1 against vectors v0..nv-1 of queries; the vectors before see none of these keys. Maxima wait
- * in memory: of sets of 16 registers the products need all, and gcc may put a sum on the stack before a maximum.
+ * in memory: of sets of 16 registers the products need all, and gcc may put a sum on the stack before a maximum. asks:
+ * NULL, or what it asks for meanwhile.
  */
 ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const struct attn_score_operands *x, int j,
-                            float *max)
+                            struct score_asks *asks, float *max)
 {
     score_sums acc;
     const char *row[2 * VF_KEYS];
@@ -106,20 +133,29 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
     }
     const int64_t words = x->words;
 #ifdef ATTN_SCORE_PRODUCTS
+    for (int64_t part = 0; asks && part < asks->parts; part++)
+        ask_for_soon(asks->num, asks->kinds);
     score_products(nk, v0, nv, q, row, words, acc);
 #else
+    const int64_t parts = asks ? asks->parts : 1;
+    int64_t c = 0;
+    for (int64_t part = 0; part < parts; part++) {
+        const int64_t end = part + 1 < parts ? c + asks->words : words;
+        if (asks)
+            ask_for_soon(asks->num, asks->kinds);
 #pragma GCC unroll 4
-    for (int64_t c = 0; c < words; c++) {
-        vq a[VF_STRIP];
-        ATTN_UNROLL
-        for (int v = v0; v < nv; v++)
-            a[v] = vq_load(q + (c * nv + v) * VF_LEN);
-        ATTN_UNROLL
-        for (int i = 0; i < nk; i++) {
-            const vq b = vq_set1(row[i] + c * ATTN_WORD);
+        for (; c < end; c++) {
+            vq a[VF_STRIP];
             ATTN_UNROLL
             for (int v = v0; v < nv; v++)
-                acc[i][v] = vs_dot(b, a[v], acc[i][v]);
+                a[v] = vq_load(q + (c * nv + v) * VF_LEN);
+            ATTN_UNROLL
+            for (int i = 0; i < nk; i++) {
+                const vq b = vq_set1(row[i] + c * ATTN_WORD);
+                ATTN_UNROLL
+                for (int v = v0; v < nv; v++)
+                    acc[i][v] = vs_dot(b, a[v], acc[i][v]);
+            }
         }
     }
 #endif
@@ -136,18 +172,19 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
  * score_rows() without the vectors that lie before the diagonal. The few rows behind the last full register tile
  * compute them: they are masked all the same, and code for each case would be a tenth of all.
  */
-ATTN_INLINE void score_visible(const int nk, const int nv, const struct attn_score_operands *x, int j, float *max)
+ATTN_INLINE void score_visible(const int nk, const int nv, const struct attn_score_operands *x, int j,
+                               struct score_asks *asks, float *max)
 {
     const int full = nk >= VF_KEYS, diagonal = full && x->mask->kind == MASK_DIAGONAL;
     const int v0 = diagonal ? attn_hidden_lanes(x->mask->diagonal, j, nv * VF_LEN) / VF_LEN : 0;
     if (v0 == 0)
-        score_rows(nk, 0, nv, x, j, max);
+        score_rows(nk, 0, nv, x, j, asks, max);
     else if (full && v0 == 1 && nv > 1)
-        score_rows(nk, 1, nv, x, j, max);
+        score_rows(nk, 1, nv, x, j, asks, max);
     else if (full && v0 == 2 && nv > 2)
-        score_rows(nk, 2, nv, x, j, max);
+        score_rows(nk, 2, nv, x, j, asks, max);
     else if (full && nv > 3)
-        score_rows(nk, 3, nv, x, j, max);
+        score_rows(nk, 3, nv, x, j, asks, max);
 }
 
 ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, int n, float *max)
@@ -156,24 +193,23 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
     for (int v = 0; v < nv; v++)
         vf_store(max + v * VF_LEN, vf_set1(-INFINITY));
     int j = 0;
-    for (; j + TILE_ROWS(nv, VF_KEYS) <= n; j += TILE_ROWS(nv, VF_KEYS)) {
-        ask_for_soon(x, j / TILE_ROWS(nv, VF_KEYS), n / TILE_ROWS(nv, VF_KEYS));
-        score_visible(TILE_ROWS(nv, VF_KEYS), nv, x, j, max);
-    }
+    struct score_asks soon, *const asks = begin_score_asks(x, n / TILE_ROWS(nv, VF_KEYS), &soon) ? &soon : NULL;
+    for (; j + TILE_ROWS(nv, VF_KEYS) <= n; j += TILE_ROWS(nv, VF_KEYS))
+        score_visible(TILE_ROWS(nv, VF_KEYS), nv, x, j, asks, max);
     if (nv == 1 && j + VF_KEYS <= n) {
-        score_visible(VF_KEYS, nv, x, j, max);
+        score_visible(VF_KEYS, nv, x, j, NULL, max);
         j += VF_KEYS;
     }
     if (VF_KEYS > 4 && j + 4 <= n) {
-        score_visible(4, nv, x, j, max);
+        score_visible(4, nv, x, j, NULL, max);
         j += 4;
     }
     if (VF_KEYS > 2 && j + 2 <= n) {
-        score_visible(2, nv, x, j, max);
+        score_visible(2, nv, x, j, NULL, max);
         j += 2;
     }
     if (j < n)
-        score_visible(1, nv, x, j, max);
+        score_visible(1, nv, x, j, NULL, max);
     ATTN_UNROLL
     for (int v = 0; v < nv; v++)
         if (RAW_SCORES && x->mask->kind != MASK_BIAS)

@@ -209,11 +209,13 @@ ATTN_INLINE void score_body(const int nv, const struct attn_score_operands *x, i
     for (int v = 0; v < nv; v++)
         max[v] = vf_set1(-INFINITY);
     load_small_queries(nv, x);
+    struct soon_rows soon[ATTN_MAX_SOON];
+    begin_asking(x, (n + MATRIX_ROWS - 1) / MATRIX_ROWS, soon);
 #define MASK_ROWS(kind) mask_rows(kind, before, nv, x, keys.j - MATRIX_ROWS, keys.j < n ? keys.j : n, max)
     int before = 0;
     for (keys.j = 0; keys.j < n; keys.j += MATRIX_ROWS) {
         const int v0 = hidden_vectors(nv, x, keys.j), whole = keys.j + MATRIX_ROWS <= n;
-        ask_for_soon(x, keys.j / MATRIX_ROWS, (n + MATRIX_ROWS - 1) / MATRIX_ROWS);
+        ask_for_soon(x->num_soon, soon);
         if (chunks == 1)
             whole ? score_small(1, 1, nv, &keys, v0, NULL) : score_small(0, 1, nv, &keys, v0, NULL);
         else if (chunks == 2)

@@ -7,8 +7,10 @@
  *
  * O of some queries stays in registers, a row is read from its first line to its last,
  * and a word of weights is broadcast. More queries than that take ATTN_SIDE_ROWS rows,
- * which the first of them have left in the nearest cache. The order of a sum is that of
- * the keys, as everywhere.
+ * which the first of them have left in the nearest cache. Where registers hold O of one
+ * query only, several take narrow parts of half as many rows, each converted once for
+ * four, and the first of them ask for the rows behind these. The order of a sum is that
+ * of the keys, as everywhere.
  */
 #ifndef ATTN_VALUE_SIDE_H
 #define ATTN_VALUE_SIDE_H
@@ -151,12 +153,13 @@ ATTN_INLINE void load_sums(const int nw, enum attn_accumulate mode, float alpha,
     }
 }
 
-/** Words first..end-1 of keys for nr queries, of rows of nw vectors the part from channel c on. */
-ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int free, const int nr,
-                                 const struct attn_row_run *v, int64_t c, int first, int end, const float *p,
-                                 ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha, float *o)
+/** Words first..end-1 of keys for nr queries, of rows of nw vectors the part of so many from channel c on; what lies so
+ * many bytes ahead of it is asked for, if that is not 0. */
+ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int part, const int free, const int nr,
+                                 const struct attn_row_run *v, ptrdiff_t ahead, int64_t c, int first, int end,
+                                 const float *p, ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha,
+                                 float *o)
 {
-    const int part = nw < SIDE_PART ? nw : SIDE_PART;
     const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
     const char *row = stored_at(dtype, v->first + first * VF_PACK * bytes, c);
     vf acc[4][SIDE_PART];
@@ -173,8 +176,11 @@ ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int
     }
 #endif
 #pragma GCC unroll 2
-    for (int u = first; !added && u < end; u++, row += VF_PACK * bytes)
+    for (int u = first; !added && u < end; u++, row += VF_PACK * bytes) {
+        for (ptrdiff_t at = 0; ahead && at < part * bytes / nw; at += ATTN_ALIGN)
+            __builtin_prefetch(row + ahead + at, 0, 3);
         ADD_KEYS_OF_WORD(dtype, free, part, nr, v, c, row, bytes, p, pitch, u, acc);
+    }
     ATTN_UNROLL
     for (int r = 0; r < nr; r++) {
         ATTN_UNROLL
@@ -186,22 +192,43 @@ ATTN_INLINE void side_value_rows(const attn_dtype dtype, const int nw, const int
 /** Queries whose sums fit into registers beside a row's part. */
 #define SIDE_QUERIES(part) (FEW_SUMS / (part) >= 4 ? 4 : FEW_SUMS / (part) >= 2 ? 2 : 1)
 
-/** Words first..end-1 of keys and the part of rows from channel c on, for all queries. */
-ATTN_INLINE void side_value_part(const attn_dtype dtype, const int nw, const int free, const struct attn_row_run *v,
-                                 int64_t c, int first, int end, int rows, const float *p, ptrdiff_t pitch,
-                                 enum attn_accumulate mode, const float *alpha, float *o)
+/** Whether these are several, for the widest part. */
+#define SIDE_KEEPS_PARTS   (SIDE_QUERIES(SIDE_PART) > 1)
+
+/** Rows that some queries take at a time. */
+ATTN_INLINE int side_rows(int rows)
 {
-    const int most = SIDE_QUERIES(nw < SIDE_PART ? nw : SIDE_PART);
+    return rows > 1 && !SIDE_KEEPS_PARTS ? ATTN_SIDE_ROWS / 2 : ATTN_SIDE_ROWS;
+}
+
+/** Words first..end-1 of keys and all parts of rows for queries r..r+nr-1. */
+ATTN_INLINE void side_value_queries(const attn_dtype dtype, const int nw, const int free, const int nr,
+                                    const struct attn_row_run *v, int first, int end, int r, int rows, const float *p,
+                                    ptrdiff_t pitch, enum attn_accumulate mode, const float *alpha, float *o)
+{
+    const int widest = SIDE_KEEPS_PARTS ? SIDE_PART : FEW_SUMS / nr, part = nw < widest ? nw : widest;
+    const ptrdiff_t bytes = (ptrdiff_t)attn_row_bytes(dtype, nw * VF_LEN);
+    const int asks = !SIDE_KEEPS_PARTS && rows > 1 && r == 0;
+    for (int64_t c = 0; c < nw * VF_LEN; c += part * VF_LEN) {
+        const int begins_line = c * bytes / (nw * VF_LEN) % ATTN_ALIGN == 0;
+        side_value_rows(dtype, nw, part, free, nr, v, asks && begins_line ? side_rows(rows) * bytes : 0, c, first, end,
+                        p + r * pitch, pitch, mode, alpha + r, o + r * nw * VF_LEN);
+    }
+}
+
+/** Words first..end-1 of keys for all queries. */
+ATTN_INLINE void side_value_words(const attn_dtype dtype, const int nw, const int free, const struct attn_row_run *v,
+                                  int first, int end, int rows, const float *p, ptrdiff_t pitch,
+                                  enum attn_accumulate mode, const float *alpha, float *o)
+{
+    const int most = SIDE_KEEPS_PARTS ? SIDE_QUERIES(nw < SIDE_PART ? nw : SIDE_PART) : FEW >= 4 ? 4 : 2;
     int r = 0;
-    for (; most > 1 && r + most <= rows; r += most)
-        side_value_rows(dtype, nw, free, most, v, c, first, end, p + r * pitch, pitch, mode, alpha + r,
-                        o + r * nw * VF_LEN);
-    for (; most > 2 && r + 2 <= rows; r += 2)
-        side_value_rows(dtype, nw, free, 2, v, c, first, end, p + r * pitch, pitch, mode, alpha + r,
-                        o + r * nw * VF_LEN);
-    for (; r < rows; r++)
-        side_value_rows(dtype, nw, free, 1, v, c, first, end, p + r * pitch, pitch, mode, alpha + r,
-                        o + r * nw * VF_LEN);
+    for (; most > 2 && r + most <= rows; r += most)
+        side_value_queries(dtype, nw, free, most, v, first, end, r, rows, p, pitch, mode, alpha, o);
+    for (; r + 2 <= rows; r += 2)
+        side_value_queries(dtype, nw, free, 2, v, first, end, r, rows, p, pitch, mode, alpha, o);
+    if (r < rows)
+        side_value_queries(dtype, nw, free, 1, v, first, end, r, rows, p, pitch, mode, alpha, o);
 }
 
 /** Several queries, or parts of rows, take some rows at a time, which stay in the nearest cache for all of them. */
@@ -212,17 +239,16 @@ ATTN_INLINE void side_values(const attn_dtype dtype, const int nw, const int fre
     const int words = (int)key_words(v->n), one = VF_PACK == 1 && (dtype == ATTN_F8_E4M3 || dtype == ATTN_I4);
     assert(rows == 1 || !one); /* these take one query */
     if (rows == 1 && nw <= SIDE_PART) {
-        side_value_rows(dtype, nw, free, 1, v, 0, 0, words, p, pitch, mode, alpha, o);
+        side_value_rows(dtype, nw, nw < SIDE_PART ? nw : SIDE_PART, free, 1, v, 0, 0, 0, words, p, pitch, mode, alpha,
+                        o);
         return;
     }
     if (nw <= SIDE_PART && one)
         return;
-    for (int first = 0; first < words; first += ATTN_SIDE_ROWS / VF_PACK) {
-        const int end = words - first < ATTN_SIDE_ROWS / VF_PACK ? words : first + ATTN_SIDE_ROWS / VF_PACK;
-        const enum attn_accumulate now = first == 0 ? mode : ACCUMULATE_ADD;
-        for (int64_t c = 0; c < nw * VF_LEN; c += SIDE_PART * VF_LEN)
-            side_value_part(dtype, nw, free, v, c, first, end, one ? 1 : rows, p, pitch, now, alpha, o);
-    }
+    const int step = side_rows(rows) / VF_PACK;
+    for (int first = 0; first < words; first += step)
+        side_value_words(dtype, nw, free, v, first, words - first < step ? words : first + step, one ? 1 : rows, p,
+                         pitch, first == 0 ? mode : ACCUMULATE_ADD, alpha, o);
 }
 
 ATTN_INLINE void side_values_of(const attn_dtype dtype, const int free, const struct attn_row_run *v, int rows,

@@ -52,10 +52,11 @@
 #define TILE_ROWS(nv, rows) ((nv) == 1 ? 2 * (rows) : (rows))
 
 /**
- * Queries up to which they are few: most lanes would have none, and keys (score_few.h) and channels (value_few.h) are
- * the lanes instead. 0: never.
+ * Queries up to which they are few, and keys (score_few.h) and channels (value_few.h) are the lanes instead. 0: never.
+ * Up to half a vector most lanes would have no query. A whole one of 8 lanes is as fast in tiles, but sums of an order
+ * of their own make up for it.
  */
-#define FEW (VF_LEN / 2)
+#define FEW (VF_LEN == 8 ? 8 : VF_LEN / 2)
 
 /** Calls a body with a constant number of vectors. */
 #if VF_STRIP != 3 && VF_STRIP != 4

@@ -53,7 +53,7 @@ static struct strip strip_in(const struct pass *pass, int64_t i, int rows)
     if (scratch->next_strips > 0)
         strip.next = (struct sums){scratch->next_o + next * attn_value_channels(pass->values, work->dv),
                                    scratch->next_m + next, scratch->next_l + next};
-    strip.few = rows <= pass->vectors->few && pass->values->values_of_few;
+    strip.few = pass->values->values_of_few && attn_are_few(pass, rows);
     return strip;
 }
 

@@ -274,6 +274,14 @@ void attn_pack_strip(const struct pass *pass, const struct strip *strip, float s
 struct key_block attn_key_block_at(const struct pass *pass, const struct span *span, int lo, int hi, int number,
                                    int with_values);
 
+/** Whether so many queries of a strip are few: most of a vector's lanes would have none. Where sums are free, so are
+ * more, if kernels take them. */
+static inline int attn_are_few(const struct pass *pass, int queries)
+{
+    const struct attn_vector_kernels *vectors = pass->vectors;
+    return queries <= vectors->few && (2 * queries <= vectors->lanes || pass->work->free_sums);
+}
+
 /** Makes words of the block's values, in the place of a number, or finds them in memory. */
 void attn_pack_values(const struct pass *pass, struct key_block *keys, int number);
 
@@ -305,7 +313,7 @@ float *attn_query_rows(const struct pass *pass, const struct strip *strip);
 /** Blocks of keys that attn_side_by_side() goes over at once. */
 #define ATTN_SIDE_BLOCKS 32
 
-/** Queries that are few on any instruction set: half of the lanes. */
+/** Queries that are few on any instruction set, at most. */
 #define ATTN_MAX_FEW 8
 
 /** So many, or as many as there is room for the scores of. */

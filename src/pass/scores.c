@@ -256,7 +256,7 @@ static struct attn_score_operands operands_at(const struct pass *pass, const str
 /** Whether keys are the lanes of a strip's scores. */
 static int scores_are_of_few(const struct pass *pass, const struct strip *strip)
 {
-    return pass->scores->scores_of_few && strip->rows <= pass->vectors->few;
+    return pass->scores->scores_of_few && attn_are_few(pass, strip->rows);
 }
 
 /** Scores of a strip and keys lo..lo+n-1 of a block, to which the operands belong. */
@@ -345,7 +345,7 @@ void attn_unit_scores(const struct pass *pass, const struct key_block *keys, str
     struct attn_score_operands operands = operands_at(pass, keys, strip, lo);
     if (!terms)
         operands.mask = &unit->mask;
-    struct attn_soon soon[4]; /* V, K, queries, out */
+    struct attn_soon soon[ATTN_MAX_SOON]; /* V, K, queries, out */
     operands.soon = soon;
     if (leads(work, strip) && !scores_are_of_few(pass, strip)) /* these ask for themselves */
         add_next_keys(pass, strip, first, n, &operands, soon);

@@ -235,7 +235,8 @@ static void check_scores(const struct tile_case *c)
         factor[i] = fabsf(factor[i]) + 0.125f;
     for (int j = 0; j < n; j++)
         start[j] = (int32_t)rng_range(c->rng, -100000, 100000);
-    const struct drawn_rows soon = draw_rows(c, ATTN_F32, n, 64);
+    const int64_t wanted = c->shape.plain ? 64 : RNG_PICK(c->rng, 5, 64, 256);
+    const struct drawn_rows soon = draw_rows(c, ATTN_F32, n, wanted);
     struct attn_score_operands x = {.q = (const float *)(const void *)q.at,
                                     .k = k.at,
                                     .k_stride = k.stride,
@@ -245,7 +246,7 @@ static void check_scores(const struct tile_case *c)
                                     .k_scale = steps,
                                     .start = start,
                                     .s = s};
-    const struct attn_soon rows = {soon.rows, 64, n, rng_percent(c->rng, 50)};
+    const struct attn_soon rows = {soon.rows, wanted, n, rng_percent(c->rng, 50)};
     x.soon = &rows;
     x.num_soon = !c->shape.plain && rng_percent(c->rng, 50);
     TIME_IF_WANTED(c, kernels->scores(c->shape.nv, &x, n, max));

@@ -21,7 +21,7 @@
 /** Most queries of all heads of a key head that a set calls few; 0: none. */
 static int few_of(const char *isa)
 {
-    return strcmp(isa, "scalar") == 0 ? 0 : strncmp(isa, "neon", 4) == 0 ? 2 : strcmp(isa, "avx2") == 0 ? 4 : 8;
+    return strcmp(isa, "scalar") == 0 ? 0 : strncmp(isa, "neon", 4) == 0 ? 2 : 8;
 }
 
 static void random_floats(struct rng *rng, attn_tensor *t, attn_dtype dtype, int64_t b, int64_t h, int64_t n, int64_t c)
