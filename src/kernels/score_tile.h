@@ -101,7 +101,7 @@ ATTN_INLINE int begin_score_asks(const struct attn_score_operands *x, int tiles,
 {
     if (x->num_soon == 0 || tiles == 0)
         return 0;
-    const int64_t wanted = soon_lines(x, tiles) / LINES_AT_ONCE, most = x->words / ASK_STEP;
+    const int64_t wanted = soon_lines(x, tiles) / LINES_AT_ONCE, most = VS_PACK < 4 ? x->words / ASK_STEP : 1;
     const int64_t parts = wanted < most ? wanted : most;
     asks->num = x->num_soon;
     asks->parts = parts > 1 ? parts : 1;
@@ -137,7 +137,7 @@ ATTN_INLINE void score_rows(const int nk, const int v0, const int nv, const stru
         ask_for_soon(asks->num, asks->kinds);
     score_products(nk, v0, nv, q, row, words, acc);
 #else
-    const int64_t parts = asks ? asks->parts : 1;
+    const int64_t parts = asks && VS_PACK < 4 ? asks->parts : 1; /* words of four channels are few */
     int64_t c = 0;
     for (int64_t part = 0; part < parts; part++) {
         const int64_t end = part + 1 < parts ? c + asks->words : words;
