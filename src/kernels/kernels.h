@@ -195,12 +195,11 @@ struct attn_score_operands {
     int rows;
     struct attn_listed_rows listed;
     const struct attn_tile_mask *mask;
-    const float *factor;  /**< [nv * lanes] of raw scores */
-    const float *k_scale; /**< [keys] int8, as in struct attn_packed_keys */
-    const int32_t *start; /**< [keys] int8, the same */
-    float *s;             /**< [keys][nv * lanes] */
-    const struct attn_soon
-        *soon; /**< [num_soon] fetched meanwhile, by and by, beside the register tiles of full height */
+    const float *factor;          /**< [nv * lanes] of raw scores */
+    const float *k_scale;         /**< [keys] int8, as in struct attn_packed_keys */
+    const int32_t *start;         /**< [keys] int8, the same */
+    float *s;                     /**< [keys][nv * lanes] */
+    const struct attn_soon *soon; /**< [num_soon] fetched meanwhile, beside the register tiles of full height */
     int num_soon;
 };
 

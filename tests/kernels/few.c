@@ -16,7 +16,7 @@
 static struct tile_case of_few(const struct tile_case *c, int *rows)
 {
     struct tile_case few = *c;
-    const int most = c->set->lanes == 8 ? 8 : c->set->lanes / 2;
+    const int most = most_few(c->set);
     few.shape.nv = 1;
     if (!c->shape.plain && rng_percent(c->rng, 30)) { /* words of narrow numbers hold many channels */
         few.shape.n = (int)rng_range(c->rng, 1, ATTN_KEY_BLOCK);

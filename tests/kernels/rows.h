@@ -99,6 +99,12 @@ struct kernel_set {
     float exp2_most;            /**< above 0, arguments that are below this one have SLEEF's bits, too */
 };
 
+/** Most queries that kernels of the set may be given as few, if it has such kernels. */
+static inline int most_few(const struct kernel_set *set)
+{
+    return set->lanes == 8 ? 8 : set->lanes / 2;
+}
+
 /** A run of the program, and what it has found. */
 struct run {
     uint64_t seed;

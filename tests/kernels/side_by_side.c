@@ -81,7 +81,7 @@ static int draw_queries(const struct tile_case *c, attn_dtype dtype, int takes_o
 {
     const int one =
         c->shape.plain || takes_one || ((dtype == ATTN_F8_E4M3 || dtype == ATTN_I4) && c->set->score_pack == 1);
-    return one || rng_percent(c->rng, 40) ? 1 : (int)rng_range(c->rng, 2, c->set->lanes == 8 ? 8 : c->set->lanes / 2);
+    return one || rng_percent(c->rng, 40) ? 1 : (int)rng_range(c->rng, 2, most_few(c->set));
 }
 
 /** Lanes of a tile are what few queries have. */
