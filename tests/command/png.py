@@ -28,31 +28,43 @@ class Picture:
     def _unfilter(self, raw):
         stride = self.width * 3
         assert len(raw) == self.height * (stride + 1)
-        rows, above = [], bytearray(stride)
+        rows, above = [], bytes(stride)
+        known = {}  # most rows of a picture are those above them
         for y in range(self.height):
-            kind = raw[y * (stride + 1)]
-            row = bytearray(raw[y * (stride + 1) + 1:(y + 1) * (stride + 1)])
-            if kind == 2:
-                row = bytearray((value + up) & 255 for value, up in zip(row, above))
-            elif kind != 0:
-                self._add_neighbours(kind, row, above)
-            rows.append(row)
-            above = row
+            filtered = raw[y * (stride + 1):(y + 1) * (stride + 1)]
+            if (filtered, above) not in known:
+                known[filtered, above] = self._row(filtered[0], filtered[1:], above)
+            above = known[filtered, above]
+            rows.append(above)
         return rows
 
     @staticmethod
-    def _add_neighbours(kind, row, above):
-        for i, up in enumerate(above):
-            left, corner = (row[i - 3], above[i - 3]) if i >= 3 else (0, 0)
-            if kind == 1:
-                row[i] = (row[i] + left) & 255
-            elif kind == 3:
-                row[i] = (row[i] + (left + up) // 2) & 255
-            else:
-                assert kind == 4, f"unknown filter {kind}"
-                estimate = left + up - corner
-                distances = abs(estimate - left), abs(estimate - up), abs(estimate - corner)
-                row[i] = (row[i] + (left, up, corner)[distances.index(min(distances))]) & 255
+    def _row(kind, filtered, above):
+        """A row of pixels, of which each number has its neighbours' taken away: https://www.w3.org/TR/png/#9Filters."""
+        if kind == 0:
+            return filtered
+        if kind == 2:
+            return bytes((value + up) & 255 for value, up in zip(filtered, above))
+        assert kind in (1, 3, 4), f"unknown filter {kind}"
+        row = bytearray(filtered)
+        for channel in range(3):
+            left = corner = 0
+            for i in range(channel, len(row), 3):
+                up = above[i]
+                if kind == 1:
+                    guess = left
+                elif kind == 3:
+                    guess = (left + up) // 2
+                elif left == corner:
+                    guess = up
+                elif up == corner:
+                    guess = left
+                else:
+                    of_left, of_up, of_corner = abs(up - corner), abs(left - corner), abs(left + up - 2 * corner)
+                    guess = left if of_left <= of_up and of_left <= of_corner else up if of_up <= of_corner else corner
+                left = row[i] = (row[i] + guess) & 255
+                corner = up
+        return bytes(row)
 
     def at(self, x, y):
         return tuple(self.rows[y][3 * x:3 * x + 3])

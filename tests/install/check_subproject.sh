@@ -3,8 +3,8 @@
 #
 # Uses the sources as a Meson subproject: a project outside the tree asks for
 # the dependencies attn and attn_nn, gets them from subprojects/libattn, and its
-# programs run. Only the libraries are built there; tools, bench and tests are
-# switched off, so that their dependencies are not needed.
+# programs run. Only the libraries are built there, with the scalar kernels; tools,
+# bench and tests are switched off, so that their dependencies are not needed.
 set -euo pipefail
 
 if (($# != 2)); then
@@ -22,7 +22,7 @@ cp "$source"/examples/{simple,mha}.c "$work"
 cat >"$work/meson.build" <<'EOF'
 project('user', 'c', default_options: ['c_std=c99', 'buildtype=plain', 'c_args=-DATTN_SMALL_CODE'])
 attn = dependency('attn', fallback: 'libattn',
-  default_options: ['tools=false', 'text=false', 'bench=false', 'tests=false', 'examples=false'])
+  default_options: ['tools=false', 'text=false', 'bench=false', 'tests=false', 'examples=false', 'max_isa=scalar'])
 test('simple', executable('simple', 'simple.c', dependencies: attn))
 attn_nn = dependency('attn_nn', fallback: 'libattn')
 maths = meson.get_compiler('c').find_library('m')

@@ -25,6 +25,7 @@ one more, which takes the same tokens.
 import argparse
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -52,7 +53,7 @@ class Precision:
     options: list
     rounding: str  # of the reference's weights
     error: float   # of a logit at most
-    others: int    # tokens at most that are not the reference's
+    others: int    # tokens of all prompts at most that are not the reference's
     lead: float    # of the reference's there, in logits, at most
 
 
@@ -148,10 +149,11 @@ def check_numbers(precision, generated, reference):
         # The command's own claim: it took the greatest, the first of equals.
         if list(logits.argmax(-1)) != made:
             fail(f"{precision.name}: the tokens are not those with the greatest logits")
-    good = error <= precision.error and others <= precision.others and worst <= precision.lead
+    allowed = math.ceil(precision.others * len(generated) / len(PROMPTS))
+    good = error <= precision.error and others <= allowed and worst <= precision.lead
     print(f"{'ok    ' if good else 'FAILED'} {precision.name}: logits are off by {error:.2g} at most "
           f"(allowed: {precision.error:g}); {others} of {TOKENS * len(generated)} tokens are not the likeliest in double "
-          f"precision (allowed: {precision.others}), which leads there by {worst:.2g} at most (allowed: "
+          f"precision (allowed: {allowed}), which leads there by {worst:.2g} at most (allowed: "
           f"{precision.lead:g}), and by {least:.2g} at least anywhere")
     return good
 
@@ -160,23 +162,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", help="the attn command")
     parser.add_argument("--model", type=Path, required=True, help="the folder that examples/train/run makes of it")
+    parser.add_argument("--quick", action="store_true", help="one prompt where other tokens than the reference's are allowed")
     options = parser.parse_args()
     program = Program(options.program, options.model)
-    generated = [[program.generate(prompt, precision.options) for prompt in PROMPTS] for precision in PRECISIONS]
+    generated = [[program.generate(prompt, precision.options)
+                  for prompt in (PROMPTS[:1] if options.quick and precision.others else PROMPTS)] for precision in PRECISIONS]
     results = [check_text(program, options.model, generated[0])]
     for rounding in reference_llama.ROUNDINGS:
         chosen = [(p, g) for p, g in zip(PRECISIONS, generated) if p.rounding == rounding]
-        texts = [(tuple(before + made[:-1]), len(before) - 1) for _, three in chosen for before, made, _ in three]
+        texts = [(tuple(before + made[:-1]), len(before) - 1) for _, all_of_it in chosen for before, made, _ in all_of_it]
         different = list(dict.fromkeys(texts))  # where bits are equal, or the same tokens are likeliest, there are fewer
         found = dict(zip(different, reference_llama.Llama(options.model, rounding).logits(*zip(*different))))
-        exact = [found[text] for text in texts]
-        for i, (precision, three) in enumerate(chosen):
-            mine = slice(i * len(PROMPTS), (i + 1) * len(PROMPTS))
-            results.append(check_numbers(precision, three, exact[mine]))
+        for precision, all_of_it in chosen:
+            mine, texts = texts[:len(all_of_it)], texts[len(all_of_it):]
+            exact = [found[text] for text in mine]
+            results.append(check_numbers(precision, all_of_it, exact))
             cache = precision.options[1]
             if precision.options[0] == "--cache" and cache in reference_llama.CACHES:
-                rounded = reference_llama.Llama(options.model, rounding, cache).logits(*zip(*texts[mine]))
-                results.append(check_cache(cache, three, exact[mine], rounded))
+                rounded = reference_llama.Llama(options.model, rounding, cache).logits(*zip(*mine))
+                results.append(check_cache(cache, all_of_it, exact, rounded))
     print(f"{sum(results)} of {len(results)} comparisons passed")
     return 0 if all(results) else 1
 

@@ -43,21 +43,21 @@ static float from_bits(attn_dtype dtype, uint16_t bits)
     return (float)(bits & 0x8000 ? -size : size);
 }
 
-static float widened[2][65536]; /* bf16 and f16 */
+struct dtype_widened dtype_widened;
 
 static void make_widened(void)
 {
     for (int i = 0; i < 65536; i++) {
-        widened[0][i] = from_bits(ATTN_BF16, (uint16_t)i);
-        widened[1][i] = from_bits(ATTN_F16, (uint16_t)i);
+        dtype_widened.bf16[i] = from_bits(ATTN_BF16, (uint16_t)i);
+        dtype_widened.f16[i] = from_bits(ATTN_F16, (uint16_t)i);
     }
+    __atomic_store_n(&dtype_widened.made, 1, __ATOMIC_RELEASE);
 }
 
-float dtype_widen(attn_dtype dtype, uint16_t bits)
+void dtype_make_widened(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT; /* tests with threads of their own look at results, too */
     pthread_once(&once, make_widened);
-    return widened[dtype == ATTN_F16][bits];
 }
 
 /** 2^e, of a normal double. */
@@ -137,11 +137,6 @@ float dtype_round(attn_dtype dtype, float x)
     return dtype == ATTN_F32 ? x : dtype_widen(dtype, dtype_narrow(dtype, (double)x));
 }
 
-float dtype_load(attn_dtype dtype, const void *data, int64_t at)
-{
-    return dtype == ATTN_F32 ? ((const float *)data)[at] : dtype_widen(dtype, ((const uint16_t *)data)[at]);
-}
-
 void dtype_store(attn_dtype dtype, void *data, int64_t at, float x)
 {
     if (dtype == ATTN_F32)
@@ -177,17 +172,6 @@ double dtype_distance(attn_dtype dtype, float got, double exact)
     const double high = isinf(got) ? (double)INFINITY : halfway(dtype, bits);
     const double low = bits ? halfway(dtype, bits - 1) : -high;
     return mirrored < low ? low - mirrored : mirrored > high ? mirrored - high : 0;
-}
-
-int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
-{
-    return (t->shape[0] > 1 ? b * t->stride[0] : 0) + (t->shape[1] > 1 ? h * t->stride[1] : 0) +
-           (t->shape[2] > 1 ? token * t->stride[2] : 0) + (t->shape[3] > 1 ? c * t->stride[3] : 0);
-}
-
-float tensor_get(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
-{
-    return dtype_load(t->dtype, t->data, tensor_offset(t, b, h, token, c));
 }
 
 void tensor_set(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c, float x)

@@ -11,8 +11,21 @@
 
 #include "attn/attn.h"
 
+/** The values of all patterns, of which dtype_widen() makes use. */
+extern struct dtype_widened {
+    float bf16[65536], f16[65536];
+    int made;
+} dtype_widened;
+
+void dtype_make_widened(void);
+
 /** The value of a 16-bit pattern of bf16 or f16, exact. */
-float dtype_widen(attn_dtype dtype, uint16_t bits);
+static inline float dtype_widen(attn_dtype dtype, uint16_t bits)
+{
+    if (!__atomic_load_n(&dtype_widened.made, __ATOMIC_ACQUIRE))
+        dtype_make_widened();
+    return dtype == ATTN_F16 ? dtype_widened.f16[bits] : dtype_widened.bf16[bits];
+}
 
 /** The pattern nearest to x, ties to even; beyond the largest number Inf. A NaN gives the quiet one of its sign. */
 uint16_t dtype_narrow(attn_dtype dtype, double x);
@@ -33,7 +46,10 @@ float dtype_i4_at(const void *row, int64_t c);
 float dtype_round(attn_dtype dtype, float x);
 
 /** Element at of an array of f32, bf16 or f16. */
-float dtype_load(attn_dtype dtype, const void *data, int64_t at);
+static inline float dtype_load(attn_dtype dtype, const void *data, int64_t at)
+{
+    return dtype == ATTN_F32 ? ((const float *)data)[at] : dtype_widen(dtype, ((const uint16_t *)data)[at]);
+}
 
 /** Stores x, rounded. */
 void dtype_store(attn_dtype dtype, void *data, int64_t at, float x);
@@ -54,10 +70,18 @@ float dtype_min_normal(attn_dtype dtype);
 double dtype_distance(attn_dtype dtype, float got, double exact);
 
 /** Element offset of (b, h, t, c) in a tensor whose axes of size 1 broadcast. */
-int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c);
+static inline int64_t tensor_offset(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
+{
+    return (t->shape[0] > 1 ? b * t->stride[0] : 0) + (t->shape[1] > 1 ? h * t->stride[1] : 0) +
+           (t->shape[2] > 1 ? token * t->stride[2] : 0) + (t->shape[3] > 1 ? c * t->stride[3] : 0);
+}
 
 /** Element (b, h, t, c) of a tensor of f32, bf16 or f16. */
-float tensor_get(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c);
+static inline float tensor_get(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c)
+{
+    return dtype_load(t->dtype, t->data, tensor_offset(t, b, h, token, c));
+}
+
 void tensor_set(const attn_tensor *t, int64_t b, int64_t h, int64_t token, int64_t c, float x);
 
 /** The same view of memory as if it held elements of another type (and strides count those). */

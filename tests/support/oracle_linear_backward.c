@@ -57,6 +57,13 @@ struct matrix {
     double *x, *variance, *squares;
 };
 
+/** Rows of a tensor, which are read once. */
+struct rows {
+    double *x; /**< [tokens][width] */
+    int64_t width;
+    int alike; /**< all tokens have the same */
+};
+
 /** One head of out of one sequence. */
 struct walk {
     const struct linear_inputs *in;
@@ -65,7 +72,8 @@ struct walk {
     int64_t sequence, b, state, out_head, q_head, k_head, first, tokens, dk, dv;
     int reads_d_state; /**< what state_out's gradient gives counts with the first head that reads it */
     double scale, largest, top;
-    struct matrix *s, *r; /**< [tokens + 1]: s[t + 1] is S_t; r[t] is R_t, r[tokens] that of state_out */
+    struct rows q, k, v, d_rows; /**< of this head's tokens; d_rows are those of d_out */
+    struct matrix *s, *r;        /**< [tokens + 1]: s[t + 1] is S_t; r[t] is R_t, r[tokens] that of state_out */
 };
 
 /** Adds a term of a sum to a number and its variance. */
@@ -110,22 +118,44 @@ static void fade(const struct walk *w, const struct matrix *from, const struct m
     }
 }
 
-/** to += factor row column', both of tensors. Where all tokens have the same, all additions may round the same way. */
-static void write_product(struct walk *w, const struct matrix *to, double factor, const attn_tensor *rows,
-                          int64_t row_head, const attn_tensor *columns, int64_t column_head, int64_t t)
+static struct rows load_rows(const struct walk *w, const attn_tensor *t, int64_t head)
 {
-    const double alike = rows->stride[2] == 0 && columns->stride[2] == 0 ? (double)w->tokens : 1;
-    for (int64_t d = 0; d < w->dk; d++)
+    const int64_t width = t->shape[3];
+    const struct rows rows = {allocate(w->tokens * width), width, t->stride[2] == 0};
+    for (int64_t i = 0; i < w->tokens; i++)
+        for (int64_t c = 0; c < width; c++)
+            rows.x[i * width + c] = (double)tensor_get(t, w->b, head, w->first + i, c);
+    return rows;
+}
+
+/** As fmax(), which is a call of a library here. */
+static double larger(double a, double b)
+{
+    return b > a ? b : a;
+}
+
+/** to += factor row column', both of token t. Where all tokens have the same, all additions may round the same way. */
+static void write_product(struct walk *w, const struct matrix *to, double factor, const struct rows *rows,
+                          const struct rows *columns, int64_t t)
+{
+    const double alike = rows->alike && columns->alike ? (double)w->tokens : 1;
+    const double *const column = columns->x + t * w->dv;
+    double largest = w->largest, top = w->top;
+    for (int64_t d = 0; d < w->dk; d++) {
+        const double row = factor * rows->x[t * w->dk + d];
+        double *const x = to->x + d * w->dv, *const variance = to->variance + d * w->dv;
+        double *const squares = to->squares + d * w->dv;
         for (int64_t e = 0; e < w->dv; e++) {
-            double *x = &to->x[d * w->dv + e], *variance = &to->variance[d * w->dv + e];
-            const double product = factor * (double)tensor_get(rows, w->b, row_head, w->first + t, d) *
-                                   (double)tensor_get(columns, w->b, column_head, w->first + t, e);
-            *x += product;
-            to->squares[d * w->dv + e] += square(product);
-            *variance += alike * (2 * square(U * product) + square(U * *x)) + square(DENORMAL);
-            w->largest = fmax(w->largest, fabs(*x));
-            w->top = fmax(w->top, fabs(product));
+            const double product = row * column[e];
+            x[e] += product;
+            squares[e] += square(product);
+            variance[e] += alike * (2 * square(U * product) + square(U * x[e])) + square(DENORMAL);
+            largest = larger(largest, fabs(x[e]));
+            top = larger(top, fabs(product));
         }
+    }
+    w->largest = largest;
+    w->top = top;
 }
 
 static void copy(const struct walk *w, const struct matrix *from, const struct matrix *to)
@@ -142,8 +172,8 @@ static void load(struct walk *w, const attn_tensor *t, const struct matrix *to)
             to->x[d * w->dv + e] = t ? (double)tensor_get(t, w->sequence, w->state, d, e) : 0;
             to->variance[d * w->dv + e] = 0;
             to->squares[d * w->dv + e] = square(to->x[d * w->dv + e]);
-            w->largest = fmax(w->largest, fabs(to->x[d * w->dv + e]));
-            w->top = fmax(w->top, fabs(to->x[d * w->dv + e]));
+            w->largest = larger(w->largest, fabs(to->x[d * w->dv + e]));
+            w->top = larger(w->top, fabs(to->x[d * w->dv + e]));
         }
 }
 
@@ -155,14 +185,14 @@ static void find_states(struct walk *w)
     load(w, w->reads_d_state ? w->d_state : NULL, &w->r[w->tokens]);
     for (int64_t t = 0; t < w->tokens; t++) {
         fade(w, &w->s[t], &w->s[t + 1], t);
-        write_product(w, &w->s[t + 1], 1, in->k, w->k_head, in->v, w->state, t);
+        write_product(w, &w->s[t + 1], 1, &w->k, &w->v, t);
     }
     for (int64_t t = w->tokens - 1; t >= 0; t--) {
         if (t + 1 < w->tokens)
             fade(w, &w->r[t + 1], &w->r[t], t + 1);
         else
             copy(w, &w->r[t + 1], &w->r[t]);
-        write_product(w, &w->r[t], w->scale, in->q, w->q_head, w->d_out, w->out_head, t);
+        write_product(w, &w->r[t], w->scale, &w->q, &w->d_rows, t);
     }
     for (int64_t t = 1; t < w->tokens && in->params->bidirectional; t++)
         if (!is_reset(w, t))
@@ -172,13 +202,13 @@ static void find_states(struct walk *w)
             copy(w, &w->s[t + 2], &w->s[t + 1]);
 }
 
-/** Number at of one of the results += factor times the sum of a row, or column, of m times a row of a tensor. */
+/** Number at of one of the results += factor times the sum of a row, or column, of m times row t of a tensor. */
 static void add_row(struct walk *w, enum linear_gradient of, int64_t at, const struct matrix *m, int64_t first,
-                    int64_t step, int64_t n, double factor, const attn_tensor *t, int64_t head, int64_t token)
+                    int64_t step, double factor, const struct rows *rows, int64_t t)
 {
     double sum = 0, variance = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const double x = m->x[first + i * step], y = (double)tensor_get(t, w->b, head, w->first + token, i);
+    for (int64_t i = 0; i < rows->width; i++) {
+        const double x = m->x[first + i * step], y = rows->x[t * rows->width + i];
         sum += x * y;
         variance += square(y) * (m->variance[first + i * step] + square(U * x)) + square(U * sum) + square(DENORMAL);
     }
@@ -235,21 +265,27 @@ static void add_lost(struct walk *w, double *lost)
 static void walk_head(struct walk *w)
 {
     const struct linear_inputs *in = w->in;
+    w->q = load_rows(w, in->q, w->q_head);
+    w->k = load_rows(w, in->k, w->k_head);
+    w->v = load_rows(w, in->v, w->state);
+    w->d_rows = load_rows(w, w->d_out, w->out_head);
     find_states(w);
     for (int64_t t = 0; t < w->tokens; t++) {
         const int64_t token = w->first + t;
         for (int64_t d = 0; d < w->dk; d++) {
-            add_row(w, LINEAR_DQ, place(in->q, w->b, w->q_head, token, d), &w->s[t + 1], d * w->dv, 1, w->dv, w->scale,
-                    w->d_out, w->out_head, t);
-            add_row(w, LINEAR_DK, place(in->k, w->b, w->k_head, token, d), &w->r[t], d * w->dv, 1, w->dv, 1, in->v,
-                    w->state, t);
+            add_row(w, LINEAR_DQ, place(in->q, w->b, w->q_head, token, d), &w->s[t + 1], d * w->dv, 1, w->scale,
+                    &w->d_rows, t);
+            add_row(w, LINEAR_DK, place(in->k, w->b, w->k_head, token, d), &w->r[t], d * w->dv, 1, 1, &w->v, t);
         }
         for (int64_t e = 0; e < w->dv; e++)
-            add_row(w, LINEAR_DV, place(in->v, w->b, w->state, token, e), &w->r[t], e, w->dv, w->dk, 1, in->k,
-                    w->k_head, t);
+            add_row(w, LINEAR_DV, place(in->v, w->b, w->state, token, e), &w->r[t], e, w->dv, 1, &w->k, t);
         add_decays(w, t);
     }
     add_state(w);
+    free(w->q.x);
+    free(w->k.x);
+    free(w->v.x);
+    free(w->d_rows.x);
 }
 
 static struct linear_numbers numbers_like(const attn_tensor *t)
