@@ -7,7 +7,7 @@
 #ifndef BENCH_ADDITIVE_H
 #define BENCH_ADDITIVE_H
 
-#include "runner.h"
+#include "machine.h"
 
 #if BENCH_NN
 

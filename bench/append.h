@@ -5,7 +5,7 @@
 #ifndef BENCH_APPEND_H
 #define BENCH_APPEND_H
 
-#include "runner.h"
+#include "machine.h"
 
 /** Whether rows are stored by the kernels that are measured where isa is asked for: those of attn_isa_active(). */
 bool bench_append_supported(const char *isa);

@@ -121,7 +121,7 @@ static int make_plans(struct trained *t, struct bench_variant *v)
         return bench_variant_error(v);
     attn_backward_plan_describe(t->backward, v->row.plan, sizeof v->row.plan);
     v->row.workspace_bytes = attn_backward_plan_workspace_size(t->backward);
-    if (bench_check_kernels(&v->row) != 0 || make_room(&t->rooms[0], attn_plan_workspace_size(t->forward)) != 0)
+    if (bench_result_check_kernels(&v->row) != 0 || make_room(&t->rooms[0], attn_plan_workspace_size(t->forward)) != 0)
         return -1;
     return make_room(&t->rooms[1], v->row.workspace_bytes);
 }

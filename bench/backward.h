@@ -5,7 +5,7 @@
 #ifndef BENCH_BACKWARD_H
 #define BENCH_BACKWARD_H
 
-#include "runner.h"
+#include "machine.h"
 
 /** bench_run_case() for a case with gradients. */
 int bench_backward_run(struct bench_peak *peak, const struct bench_options *options, const struct bench_case *c,

@@ -7,7 +7,7 @@
 #ifndef BENCH_LINEAR_H
 #define BENCH_LINEAR_H
 
-#include "runner.h"
+#include "machine.h"
 
 #if BENCH_NN
 

@@ -239,7 +239,7 @@ static int make_plan(struct recurrence *r, struct bench_variant *v)
     r->workspace = bench_alloc_workspace(r->workspace_size);
     if (r->workspace == NULL)
         return -1;
-    return bench_check_kernels(&v->row);
+    return bench_result_check_kernels(&v->row);
 }
 
 int bench_linear_attention_run(struct bench_machine *machine, const struct bench_options *options,

@@ -5,7 +5,7 @@
 #ifndef BENCH_LINEAR_ATTENTION_H
 #define BENCH_LINEAR_ATTENTION_H
 
-#include "runner.h"
+#include "machine.h"
 
 /** bench_run_case() for a case with a rule. */
 int bench_linear_attention_run(struct bench_machine *machine, const struct bench_options *options,

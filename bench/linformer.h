@@ -7,7 +7,7 @@
 #ifndef BENCH_LINFORMER_H
 #define BENCH_LINFORMER_H
 
-#include "runner.h"
+#include "machine.h"
 
 #if BENCH_NN
 

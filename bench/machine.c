@@ -4,7 +4,7 @@
  * all cases, besides the peak samples that each case takes for itself, so that
  * the figures of a run describe the time of that run.
  */
-#include "runner.h"
+#include "machine.h"
 #include "bars.h"
 
 #include <stdio.h>
@@ -184,27 +184,4 @@ int bench_machine_report(const struct bench_machine *m, struct bench_results *re
 void bench_machine_destroy(struct bench_machine *m)
 {
     free(m->buffer.words);
-}
-
-struct bench_result *bench_results_add(struct bench_results *results)
-{
-    if (results->count == results->capacity) {
-        const int capacity = results->capacity > 0 ? 2 * results->capacity : 64;
-        struct bench_result *rows = realloc(results->rows, (size_t)capacity * sizeof *rows);
-        if (rows == NULL) {
-            fputs("attn-bench: there is not enough memory for the results\n", stderr);
-            return NULL;
-        }
-        results->rows = rows;
-        results->capacity = capacity;
-    }
-    struct bench_result *row = &results->rows[results->count++];
-    memset(row, 0, sizeof *row);
-    return row;
-}
-
-void bench_results_destroy(struct bench_results *results)
-{
-    free(results->rows);
-    memset(results, 0, sizeof *results);
 }

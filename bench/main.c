@@ -14,6 +14,7 @@
 #include "memory.h"
 #include "naive.h"
 #include "report.h"
+#include "runner.h"
 
 #include <unistd.h>
 

@@ -91,7 +91,7 @@ static int make_plan(struct performer *p, struct bench_variant *v)
     p->workspace = bench_alloc_workspace(p->workspace_size);
     if (p->workspace == NULL)
         return -1;
-    return bench_check_kernels(&v->row);
+    return bench_result_check_kernels(&v->row);
 }
 
 static int run(void *context)

@@ -5,7 +5,7 @@
 #ifndef BENCH_PERFORMER_H
 #define BENCH_PERFORMER_H
 
-#include "runner.h"
+#include "machine.h"
 
 /** bench_run_case() for a case with features. */
 int bench_performer_run(struct bench_machine *machine, const struct bench_options *options, const struct bench_case *c,

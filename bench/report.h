@@ -7,7 +7,7 @@
 
 #include "bars.h"
 #include "options.h"
-#include "runner.h"
+#include "machine.h"
 
 #include <stdio.h>
 

@@ -43,6 +43,11 @@ struct bench_result {
     enum bench_verdict verdict;
 };
 
+/** Which rows of a case are wanted: the library's and the baseline's. */
+struct bench_selection {
+    bool library, naive;
+};
+
 struct bench_results {
     struct bench_result *rows;
     int count, capacity;
@@ -58,5 +63,8 @@ static inline bool bench_result_of_library(const struct bench_result *row)
 struct bench_result *bench_results_add(struct bench_results *results);
 
 void bench_results_destroy(struct bench_results *results);
+
+/** Whether the row's plan names the kernels of its instruction set: 0, or -1 after a sentence on stderr. */
+int bench_result_check_kernels(const struct bench_result *row);
 
 #endif

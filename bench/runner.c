@@ -93,15 +93,6 @@ static int check_library(struct bench_variant *v)
     return 0;
 }
 
-/* A fraction of another set's peak would mean nothing, so the plan is asked what it will run. */
-int bench_check_kernels(const struct bench_result *row)
-{
-    if (bench_plan_names(row->plan, row->isa))
-        return 0;
-    fprintf(stderr, "attn-bench: %s: the plan is '%s'; expected the kernels of %s\n", row->name, row->plan, row->isa);
-    return -1;
-}
-
 static int prepare_library(struct bench_variant *v, struct planned *l, struct bench_problem *p,
                            const struct bench_options *options)
 {
@@ -121,7 +112,7 @@ static int prepare_library(struct bench_variant *v, struct planned *l, struct be
                          &l->params) != ATTN_OK)
         return bench_variant_error(v);
     attn_plan_describe(l->plan, v->row.plan, sizeof v->row.plan);
-    if (bench_check_kernels(&v->row) != 0)
+    if (bench_result_check_kernels(&v->row) != 0)
         return -1;
     l->workspace_size = v->row.workspace_bytes = attn_plan_workspace_size(l->plan);
     l->workspace = bench_alloc_workspace(l->workspace_size);

@@ -23,9 +23,12 @@
  *     ends of keys [heads of q][2][tokens of k] | products of k and its rows [batch][heads of q][tokens of k] |
  *     sums of rows of rel_k and rel_q [heads of q][rows][dk], in f32 as the kernels add them, a term at a time
  */
-#include "driver/backward_tasks.h"
+#include "driver/backward.h"
 
-#include "driver/tensors.h"
+#include "driver/backward_even.h"
+#include "driver/backward_options.h"
+#include "driver/backward_rows.h"
+#include "driver/backward_tasks.h"
 #include "driver/threads.h"
 #include "kernels/gradient_sums.h"
 
@@ -103,23 +106,7 @@ static void add_phase(struct attn_geometry *geometry, int64_t tasks, int paralle
     geometry->phases[geometry->num_phases++] = (struct attn_phase){tasks, parallel, run_task};
 }
 
-int attn_backward_sums_queries(const struct attn_backward *b)
-{
-    return attn_has_elements(&b->dq) || b->dhead_scale;
-}
-
-int64_t attn_backward_head_tasks(const struct attn_backward *b)
-{
-    const int rows = attn_has_elements(&b->drel_k) || attn_has_elements(&b->drel_q);
-    return b->dhead_scale || b->dsinks || b->dslopes || b->dtable || rows ? b->forward.q.shape[1] : 0;
-}
-
-int attn_backward_sums_positions(const struct attn_backward *b)
-{
-    return attn_has_elements(&b->forward.rel_q) && (attn_has_elements(&b->dk) || b->dhead_scale);
-}
-
-/** The same of a mask: what one task sums. */
+/** Parts of a mask's gradient, of which each is what one task sums. */
 static int64_t count_mask_tasks(const struct attn_backward *b)
 {
     const attn_tensor *mask = &b->dmask;

@@ -9,10 +9,9 @@
  * five (S and dP twice), each of them on all threads. Sums of dQ, dK and dV have the
  * same order in both ways and with all sizes, so no bit moves.
  */
-#include "driver/backward_tasks.h"
+#include "driver/backward_even.h"
 
 #include "driver/even.h"
-#include "driver/tensors.h"
 
 /* What a step takes for each key besides: the time of so many queries; and by itself: of so many pairs. */
 #define PER_KEY  1.5

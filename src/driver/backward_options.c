@@ -8,9 +8,10 @@
  * a span of a head to itself, in double, and when all have ended they are added
  * in their order. A number of a mask has one task.
  */
-#include "driver/backward_tasks.h"
+#include "driver/backward_options.h"
 
-#include "driver/tensors.h"
+#include "driver/backward_blocks.h"
+#include "driver/backward_rows.h"
 
 #include <math.h>
 #include <string.h>
@@ -29,42 +30,10 @@ struct attn_run attn_backward_fixed_run(const struct attn_run *run)
                              .partials = run->partials};
 }
 
-/** The pass over a block of queries and keys first to end - 1, a task's keys at a time. */
-static void walk(const struct attn_run *run, struct attn_backward_block *block, int64_t first, int64_t end)
+int64_t attn_backward_head_tasks(const struct attn_backward *b)
 {
-    const int64_t size = run->steps->shape.keys;
-    const struct attn_gradient_scratch all = block->scratch;
-    float *const ends[2] = {block->gradients.relative.key_ends[0], block->gradients.relative.key_ends[1]};
-    for (; first < end; first += size) {
-        struct attn_gradient_keys keys =
-            attn_gradient_keys_of(&block->work, first, first + size < end ? first + size : end, &all);
-        block->scratch.dk = block->scratch.dv = NULL;
-        for (int side = 0; side < 2 && ends[side]; side++)
-            block->gradients.relative.key_ends[side] = ends[side] + first;
-        attn_gradient_pass(&block->work, &block->gradients, &keys);
-    }
-}
-
-void attn_backward_walk(const struct attn_run *run, struct attn_backward_block *block, int64_t s)
-{
-    const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
-    block->gradients.dq = block->gradients.relative.dq = NULL;
-    walk(run, block, 0, s < run->problem->num_sequences ? sequence.end - sequence.begin : 0);
-}
-
-void attn_backward_walk_queries(const struct attn_run *run, struct attn_backward_block *block, int64_t s)
-{
-    const struct attn_sequence sequence = attn_sequence_of(run->problem, s);
-    const struct attn_view *view = &block->work.view;
-    const int64_t size = run->steps->shape.keys, last = block->work.num_queries - 1;
-    int64_t first = 0, end = s < run->problem->num_sequences ? sequence.end - sequence.begin : 0;
-    if (view->num_global == 0 && view->first_tokens <= 0 && view->window_first > 0)
-        first = view->window_first / size * size;
-    if (view->num_global == 0 && last + view->window_last + 1 < end && view->first_tokens <= 0)
-        end = last + view->window_last + 1;
-    if (last + view->diagonal + 1 < end && view->prefix <= 0)
-        end = last + view->diagonal + 1;
-    walk(run, block, first, end);
+    const int rows = attn_has_elements(&b->drel_k) || attn_has_elements(&b->drel_q);
+    return b->dhead_scale || b->dsinks || b->dslopes || b->dtable || rows ? b->forward.q.shape[1] : 0;
 }
 
 /** The gradients of scores of a block of queries and all its keys, added to those of biases. */

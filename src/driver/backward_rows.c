@@ -6,9 +6,9 @@
  * A head has sums to itself, whether or not it has a table to itself: heads that
  * share one are added in their order when all of them have ended.
  */
-#include "driver/backward_tasks.h"
+#include "driver/backward_rows.h"
 
-#include "driver/tensors.h"
+#include "driver/backward_blocks.h"
 
 #include <string.h>
 

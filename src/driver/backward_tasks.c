@@ -5,7 +5,7 @@
  */
 #include "driver/backward_tasks.h"
 
-#include "driver/tensors.h"
+#include "driver/backward_blocks.h"
 
 #include <sched.h>
 #include <string.h>
@@ -22,87 +22,16 @@ static int64_t heads_of_group(const struct attn_problem *problem)
     return problem->k.shape[1] > 0 ? problem->q.shape[1] / problem->k.shape[1] : 0;
 }
 
-/* ------------------------------------------------------------------- memory -- */
-
-float *attn_backward_floats(const struct attn_run *run, size_t at)
-{
-    return (float *)(void *)(run->partials - run->geometry->labels_size + at);
-}
-
-float *attn_backward_key_dots(const struct attn_run *run, const struct attn_sequence *sequence, int64_t h)
-{
-    const struct attn_problem *problem = run->problem;
-    const int64_t head = sequence->batch * problem->q.shape[1] + h;
-    return attn_backward_floats(run, run->backward->key_dots_at) + head * problem->k.shape[2] + sequence->k_first +
-           sequence->begin;
-}
-
-/** Row row of a head of a tensor, and those behind it. */
-static struct attn_rows rows_at(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
-{
-    static float nothing; /* for rows without channels, and no rows: data may be NULL */
-    if (!attn_has_elements(t))
-        return (struct attn_rows){&nothing, 0, t->dtype, NULL, 0};
-    const int64_t at = b * attn_step_of(t, 0) + h * attn_step_of(t, 1) + row * attn_step_of(t, 2);
-    return (struct attn_rows){(char *)t->data + at * attn_element_size(t->dtype),
-                              (ptrdiff_t)(attn_step_of(t, 2) * attn_element_size(t->dtype)), t->dtype, NULL, 0};
-}
-
 static void clear_rows(const attn_tensor *t, int64_t b, int64_t first, int64_t end)
 {
     for (int64_t h = 0; h < t->shape[1]; h++) {
-        const struct attn_rows rows = rows_at(t, b, h, 0);
+        const struct attn_rows rows = attn_head_rows(t, b, h, 0);
         for (int64_t i = first; i < end; i++)
             memset((char *)rows.data + i * rows.stride, 0, (size_t)(t->shape[3] * attn_element_size(t->dtype)));
     }
 }
 
-void attn_backward_query_ends(const struct attn_run *run, int64_t head, struct attn_backward_block *block)
-{
-    float **const ends = block->gradients.relative.query_ends;
-    const int64_t tokens = run->problem->q.shape[2];
-    ends[0] = attn_backward_floats(run, run->backward->query_ends_at) + 2 * head * tokens + block->first;
-    ends[1] = ends[0] + tokens;
-}
-
-int attn_backward_block_of(const struct attn_run *run, int64_t s, int64_t h, int64_t number, void *scratch,
-                           struct attn_backward_block *block)
-{
-    const struct attn_backward *b = run->backward;
-    const struct attn_problem *problem = run->problem;
-    if (!attn_work_of(run, s, h, number, scratch, &block->work))
-        return 0;
-    const struct attn_sequence sequence = attn_sequence_of(problem, s);
-    const struct attn_work *work = &block->work;
-    attn_gradient_layout(&block->scratch, (char *)scratch + run->steps->scratch_at, &run->steps->shape);
-    block->batch = sequence.batch;
-    block->first = work->first_query;
-    const int64_t head = sequence.batch * problem->q.shape[1] + h;
-    block->delta = attn_backward_floats(run, b->delta_at) + head * problem->q.shape[2] + block->first;
-    block->gradients = (struct attn_gradient_block){
-        .dout = rows_at(&b->dout, block->batch, h, block->first),
-        .delta = block->delta,
-        .dq_strip = run->geometry->group ? run->geometry->kernels.strip * run->steps->shape.dq_channels : 0,
-        .factor = problem->params.head_scale ? problem->params.head_scale[h] : 1.0f,
-        .callback = b->callback,
-        .callback_user = b->callback_user,
-        .scratch = &block->scratch};
-    if (!attn_backward_sums_queries(b))
-        return 1;
-    if (problem->params.ragged) /* blocks of all sequences count on */
-        number += (problem->params.ragged->cu_seqlens_q[s] / run->geometry->unit + s) * run->geometry->pieces;
-    const int64_t at = b->dq_block
-                           ? number * b->dq_block
-                           : (block->first + s * run->geometry->kernels.vectors->lanes) * run->steps->shape.dq_channels;
-    block->gradients.dq = attn_backward_floats(run, run->geometry->labels_size) + head * b->dq_head + at;
-    if (!attn_has_elements(&problem->rel_k))
-        return 1;
-    block->gradients.relative.dq = attn_backward_floats(run, b->relative_dq_at) + head * b->dq_head + at;
-    attn_backward_query_ends(run, head, block);
-    return 1;
-}
-
-/** The same of a task of the phases around the main one. Returns the sequence, or -1. */
+/** The block of a task of the phases around the main one. Returns the sequence, or -1. */
 static int64_t block_of_task(const struct attn_run *run, int64_t task, void *scratch, int64_t *h,
                              struct attn_backward_block *block)
 {
@@ -112,12 +41,6 @@ static int64_t block_of_task(const struct attn_run *run, int64_t task, void *scr
     if (run->problem->params.ragged)
         s = attn_ragged_block(run, &number);
     return attn_backward_block_of(run, s, *h, number, scratch, block) ? s : -1;
-}
-
-int64_t attn_backward_blocks(const struct attn_run *run, int64_t s)
-{
-    const int64_t queries = attn_sequence_of(run->problem, s).queries, unit = run->geometry->unit;
-    return (queries / unit + (queries % unit > 0)) * run->geometry->pieces;
 }
 
 /* -------------------------------------------------------------------- tasks -- */
@@ -185,7 +108,8 @@ void attn_backward_end_task(const struct attn_run *run, int64_t task, void *scra
     if (b->apart)
         attn_backward_walk_queries(run, &block, s);
     const struct attn_rows none = {.data = NULL};
-    const struct attn_rows rows = attn_has_elements(&b->dq) ? rows_at(&b->dq, block.batch, h, block.first) : none;
+    const struct attn_rows rows =
+        attn_has_elements(&b->dq) ? attn_head_rows(&b->dq, block.batch, h, block.first) : none;
     float *const dots =
         b->dhead_scale ? attn_backward_floats(run, b->dots_at) + (block.delta - attn_backward_floats(run, b->delta_at))
                        : NULL;
@@ -302,12 +226,12 @@ static void write_keys(const struct attn_run *run, const struct attn_backward_ke
     const attn_dropout *dropout = run->problem->params.dropout;
     const float keep = dropout ? (float)(1.0 / (1.0 - (double)dropout->p)) : 1.0f;
     if (attn_has_elements(&b->dk)) {
-        const struct attn_rows rows = rows_at(&b->dk, sequence.batch, keys->head, row);
+        const struct attn_rows rows = attn_head_rows(&b->dk, sequence.batch, keys->head, row);
         attn_key_gradients(work, &work->rope.k, keys->first, keys->end - keys->first, sums->dk, run->steps->shape.dk,
                            run->problem->scale, sums, &rows);
     }
     if (attn_has_elements(&b->dv)) {
-        const struct attn_rows rows = rows_at(&b->dv, sequence.batch, keys->head, row);
+        const struct attn_rows rows = attn_head_rows(&b->dv, sequence.batch, keys->head, row);
         attn_key_gradients(work, NULL, keys->first, keys->end - keys->first, sums->dv, run->steps->shape.dv, keep, sums,
                            &rows);
     }

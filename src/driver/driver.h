@@ -221,6 +221,9 @@ void attn_view_labels(const struct attn_run *run, int64_t s, struct attn_view *v
  * of what they have given. */
 enum { ATTN_ALL_KEYS = -1, ATTN_JOIN_PARTS = -2 };
 
+/** Row row of a head of a tensor, and those behind it; axes of length 1 are broadcast. */
+struct attn_rows attn_head_rows(const attn_tensor *t, int64_t b, int64_t h, int64_t row);
+
 /**
  * A block of queries of sequence s and a head, as tasks count them, for a pass. Returns 0 if it holds none. Where a
  * ragged batch has a sequence's heads together, block 0 of the first of them holds all. s == num_sequences: queries

@@ -2,37 +2,15 @@
 /* How gradients of linear attention are cut: sizes, memory that phases hand on, and the phases. */
 #include "driver/linear_backward.h"
 
+#include "driver/linear_decays.h"
+#include "driver/linear_features.h"
+#include "driver/linear_walks.h"
 #include "driver/tensors.h"
 #include "driver/threads.h"
 
 #include <string.h>
 
-/* ------------------------------------------------------------------- heads -- */
-
-int attn_linear_has_map(const struct attn_linear_backward *call)
-{
-    return call->forward.params.map != ATTN_FEATURES_NONE;
-}
-
-int64_t attn_linear_targets(const struct attn_linear_backward *call, enum attn_linear_side side)
-{
-    const struct attn_linear_attention *f = &call->forward;
-    const int64_t of_q = attn_linear_has_map(call) ? f->out.shape[1] : f->q.shape[1];
-    const int64_t of_k = attn_linear_has_map(call) ? f->v.shape[1] : f->k.shape[1];
-    return side == ATTN_SIDE_Q ? of_q : side == ATTN_SIDE_K ? of_k : f->v.shape[1];
-}
-
-/* ----------------------------------------------------------------- regions -- */
-
-struct attn_rows attn_linear_region_rows(const struct attn_run *run, const struct attn_linear_rows *rows, int64_t batch,
-                                         int64_t head, int64_t token, int64_t channel)
-{
-    const int64_t tokens = run->linear_backward->forward.v.shape[2];
-    float *const base = (float *)(void *)(run->partials + rows->region.at);
-    return (struct attn_rows){.data = base + ((batch * rows->heads + head) * tokens + token) * rows->pitch + channel,
-                              .stride = (ptrdiff_t)rows->pitch * ATTN_WORD,
-                              .dtype = ATTN_F32};
-}
+/* ------------------------------------------------------------------ phases -- */
 
 /** The only, or the first, phase of pieces: K's among them unless decays want Q's first; then one task that clears. */
 static void run_pieces(const struct attn_run *run, int64_t task, void *scratch)

@@ -5,7 +5,8 @@
  * along an axis of length 1, has their sum, in double precision and in the order of
  * the axes.
  */
-#include "driver/linear_backward.h"
+#include "driver/linear_decays.h"
+
 #include "driver/tensors.h"
 
 #include <string.h>

@@ -20,7 +20,8 @@
  * so with these behind each other in place of dout, and a 1 behind v, walks are those
  * of a plain sum.
  */
-#include "driver/linear_backward.h"
+#include "driver/linear_features.h"
+
 #include "driver/tensors.h"
 
 #include <float.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pieces of gradients of linear attention: walks over the tokens of a sequence. */
-#include "driver/linear_backward.h"
+#include "driver/linear_walks.h"
 
 #include "driver/tensors.h"
 

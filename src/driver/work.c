@@ -32,7 +32,7 @@ static void *element(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
     return (char *)t->data + attn_bytes_of(t->dtype, offset(t, 0, b) + offset(t, 1, h) + offset(t, 2, row));
 }
 
-static struct attn_rows rows_of(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
+struct attn_rows attn_head_rows(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
     static float nothing; /* for rows without channels, and no rows: data may be NULL, no address is computed from it */
     if (!attn_has_elements(t))
@@ -53,13 +53,13 @@ static struct attn_grid grid_of(const attn_tensor *t, int64_t b, int64_t h, int6
 /** Rows of a table, or none where it is absent; axes of length 1 are broadcast. */
 static struct attn_rows table_rows(const attn_tensor *t, int64_t b, int64_t h, int64_t row)
 {
-    return t->data ? rows_of(t, b, h, row) : (struct attn_rows){NULL, 0, ATTN_F32, NULL, 0};
+    return t->data ? attn_head_rows(t, b, h, row) : (struct attn_rows){NULL, 0, ATTN_F32, NULL, 0};
 }
 
 /** Rows of k or v, with their scales if they have some. */
 static struct attn_rows stored_rows(const attn_tensor *t, const attn_tensor *scale, int64_t b, int64_t h, int64_t row)
 {
-    struct attn_rows rows = rows_of(t, b, h, row);
+    struct attn_rows rows = attn_head_rows(t, b, h, row);
     if (attn_has_elements(scale)) {
         rows.scale = element(scale, b, h, row);
         rows.scale_stride = (ptrdiff_t)attn_step_of(scale, 2);
@@ -320,7 +320,7 @@ static void set_outputs(const struct attn_problem *problem, const struct attn_se
                         int64_t row, struct attn_work *work)
 {
     const int64_t b = sequence->batch, key = sequence->k_first + sequence->begin;
-    work->out = rows_of(&problem->out, b, h, row);
+    work->out = attn_head_rows(&problem->out, b, h, row);
     work->weights = grid_of(&problem->weights, b, h, 0, key);
     work->scores = grid_of(&problem->scores, b, h, 0, key);
     work->score_stage = problem->params.score_stage;
@@ -381,7 +381,7 @@ int attn_work_of(const struct attn_run *run, int64_t s, int64_t counted, int64_t
     const struct attn_grid mask = grid_of(&problem->mask, b, h, row, key), none = {NULL, 0, 0, ATTN_F32};
     const int boolean = problem->mask.dtype == ATTN_BOOL;
     *work = (struct attn_work){
-        .q = rows_of(&problem->q, b, h, row),
+        .q = attn_head_rows(&problem->q, b, h, row),
         .num_queries = rows.tokens * rows.heads,
         .num_keys = keys_of(problem, &sequence),
         .dk = (int)problem->q.shape[3],

@@ -8,6 +8,9 @@
  */
 #include "tasks.h"
 
+#include "driver/backward_blocks.h"
+#include "driver/backward_even.h"
+#include "driver/backward_options.h"
 #include "driver/backward_tasks.h"
 
 #include <stdio.h>
