@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the training of the translator in C, by a short training on the real pairs.
 
-One training runs on all threads from beginning to end. Another runs on one
-thread, is killed twice at moments that chance chooses, and goes on from its
-checkpoints: weights and log must be the same bit for bit. PyTorch, with the
-weights that have been written, must translate the tests like the program. A
+One training runs on all threads, for so long that it finds most dates; PyTorch,
+with the weights that have been written, must translate the tests like the program.
+A short one runs on all threads from beginning to end. Another of that length runs on
+one thread, is killed twice at moments that chance chooses, and goes on from its
+checkpoints: weights and log must be the same bit for bit. A
 training on one pair, of which all batches are the same, is stopped somewhere:
 the loss and the norm of the gradients of its next step must be PyTorch's.
 """
@@ -26,6 +27,7 @@ import train_translator
 
 # Four epochs find 74 % of the dates; other processors round otherwise.
 EPOCHS, LEAST = "4", 0.5
+SHORT = "1"
 # Of a loss and a norm in f32, relative; and what a loss near 0 may add.
 TOLERANCE, SMALLEST = 1e-4, 1e-6
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -108,15 +110,18 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", message="enable_nested_tensor is True")
-    whole, parts, one, wrong = (arguments.out / name for name in ("whole", "parts", "one", "wrong"))
-    for folder in (whole, parts, one, wrong):
+    long, whole, parts, one, wrong = (arguments.out / name for name in ("long", "whole", "parts", "one", "wrong"))
+    for folder in (long, whole, parts, one, wrong):
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("checkpoint.safetensors", "translator.safetensors"):
             (folder / name).unlink(missing_ok=True)
     program = [arguments.train_translate]
-    on_all = [*program, "--data", arguments.data, "--epochs", EPOCHS]
+    on_all = [*program, "--data", arguments.data]
 
-    print(subprocess.run([*on_all, "--out", whole], capture_output=True, text=True, check=True).stdout, end="")
+    print(subprocess.run([*on_all, "--epochs", EPOCHS, "--out", long], capture_output=True, text=True, check=True).stdout,
+          end="")
+    on_all += ["--epochs", SHORT]
+    subprocess.run([*on_all, "--out", whole], check=True, capture_output=True)
     alone = dict(os.environ, OMP_NUM_THREADS="1")
     broken = [*on_all, "--out", parts, "--checkpoint-every", "37"]
     run_killed(broken, parts, alone)
@@ -128,12 +133,12 @@ def main():
         if (whole / name).read_bytes() != (parts / name).read_bytes():
             fail(f"{name} of a training that was killed and went on differs from that of a whole one")
     print("killed twice and gone on, on one thread: the same bytes")
-    if not (whole / "curve.png").read_bytes().startswith(PNG):
+    if not (long / "curve.png").read_bytes().startswith(PNG):
         fail("curve.png is no PNG")
 
     tests = pairs_of(arguments.data / "test.tsv")
-    rows = (whole / "log.csv").read_text().splitlines()
-    check_translations(arguments.translate, whole, tests, float(rows[-1].split(",")[-1]))
+    rows = (long / "log.csv").read_text().splitlines()
+    check_translations(arguments.translate, long, tests, float(rows[-1].split(",")[-1]))
 
     for name, pairs in (("train.tsv", tests[:1]), ("test.tsv", tests[:1])):
         (one / name).write_text("".join(f"{date}\t{text}\n" for text, date in pairs))
