@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call of the backward pass: what it has been given, how it is cut, and where its tasks find what they share. */
+/*
+ * A call of the backward pass: what it has been given, how it is cut, and where its tasks find what they share.
+ * driver/backward.c says which phases there are, and how that memory is laid out.
+ */
 #ifndef ATTN_DRIVER_BACKWARD_CALL_H
 #define ATTN_DRIVER_BACKWARD_CALL_H
 

@@ -17,6 +17,7 @@ extern struct dtype_widened {
     int made;
 } dtype_widened;
 
+/** Computes them, once, whichever thread is the first to ask. */
 void dtype_make_widened(void);
 
 /** The value of a 16-bit pattern of bf16 or f16, exact. */
