@@ -42,6 +42,7 @@ struct step {
     int asks;          /**< for rows of S, some ahead */
     const float *next; /**< rows next_pitch apart that are read later, asked for; NULL: none */
     ptrdiff_t next_pitch;
+    int next_halves; /**< half as many vectors of them as of S's own rows */
 };
 
 /** Asks for nw vectors some floats on, which may be no memory, into L1 or, if they are for later, L2. */
@@ -79,7 +80,9 @@ ATTN_INLINE void step_pass(const int nr, const int nw, const int writes, const s
         vf s[WIDE_VECTORS];
         if (step->asks)
             ask_for_row(nw, from, STEP_AHEAD * from_pitch, 0);
-        if (writes && step->next)
+        if (step->next && step->next_halves)
+            ask_for_row(nw / 2, step->next, c * step->next_pitch, 1);
+        else if (step->next)
             ask_for_row(nw, step->next, c * step->next_pitch, 1);
         ATTN_UNROLL
         for (int w = 0; w < nw; w++)
@@ -138,6 +141,26 @@ ATTN_INLINE void step_by_readers(const int nw, const int writes, const struct st
 #undef STEP_WITH
 }
 
+/**
+ * What the first token's passes over nw vectors of columns from e on ask for of the state that comes after this one;
+ * pass: 0 or, with beta, 1 for the second one.
+ *
+ * Where rows are cut into columns a state is not read in the order of memory, so the next one is asked for in that
+ * order, a share of it for each of the columns, by both passes if that makes whole lines. Whole rows are asked for
+ * beside the second pass, which leaves memory idle, of a single token: one pass alone does not, and with several tokens
+ * it was slower.
+ */
+ATTN_INLINE void set_next(struct step *step, const int nw, const struct attn_state_steps *x, int64_t e, const int pass)
+{
+    const int width = nw * VF_LEN, cut = width < x->columns && x->from_pitch == x->columns, last = x->beta != NULL;
+    const int halves = cut && last && width * (int)sizeof(float) % (2 * ATTN_ALIGN) == 0;
+    if (!x->next || (pass != last && !halves) || (!cut && (!last || x->n > 1)))
+        return;
+    step->next_halves = halves;
+    step->next_pitch = halves ? width / 2 : cut ? width : x->from_pitch;
+    step->next = cut ? x->next + (e + pass * halves * (width / 2)) * x->dk : x->next + e;
+}
+
 /** All tokens, columns e.. of nw vectors, the last of which has n columns unless they are whole. */
 ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_state_steps *x, int64_t e, int n)
 {
@@ -146,11 +169,10 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
     ptrdiff_t from_pitch = x->from_pitch;
     float *const to = x->to + e;
     /* Lines that lie apart are followed by no prefetcher. */
-    struct step step = {.decay_step = x->decay.rows,
-                        .next_pitch = x->from_pitch,
-                        .asks = x->asks || (x->far && nw * VF_LEN < x->columns)};
+    struct step step = {.decay_step = x->decay.rows, .asks = x->asks || (x->far && nw * VF_LEN < x->columns)};
     if (x->beta) {
         const struct reader first = {x->kept, kept_sums};
+        set_next(&step, nw, x, e, 0);
         step_by_readers(nw, 0, &step, 1, &first, x->dk, from, from_pitch, to, x->to_pitch, whole, n);
         step.asks = 0;
     }
@@ -166,8 +188,9 @@ ATTN_INLINE void step_columns(const int nw, const int whole, const struct attn_s
         step.k = x->k + t * x->k_pitch;
         step.decay = by ? by + (x->decay.rows ? t * x->dk : t) : NULL;
         step.u = u;
-        /* Of two passes the second one leaves memory idle. One alone does not, and with several this was slower. */
-        step.next = x->beta && x->n == 1 && x->next ? x->next + e : NULL;
+        step.next = NULL;
+        if (t == 0)
+            set_next(&step, nw, x, e, x->beta != NULL);
         struct reader readers[STEP_READERS];
         int count = 0, writes = 1;
         if (x->beta && t + 1 < x->n)
