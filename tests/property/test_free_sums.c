@@ -4,7 +4,7 @@
  * their own. They do not depend on threads, on the other sequences and heads of
  * the call, on padding, or on the run; they are as near to the exact result as
  * those of ordered sums; calls that the option does not reach are left alone; and
- * it does not matter whether there is something between rows.
+ * it does not matter whether there is something between rows, or whether they are in pages.
  */
 #include "close.h"
 #include "dtype.h"
@@ -280,6 +280,55 @@ static attn_tensor spread(struct rng *rng, const attn_tensor *t)
     return copy;
 }
 
+/** A copy in pages of some tokens, of which page order[b * columns + i] is the ith of batch b. */
+static attn_tensor in_pages(const attn_tensor *t, int64_t size, int64_t columns, const int32_t *order)
+{
+    const int64_t heads = t->shape[1], num = t->shape[0] * columns, row = bytes_of(t->dtype, t->stride[2]);
+    attn_tensor pool = attn_bhtd(must_allocate(num * heads * size * row, 1), num, heads, size, t->stride[2]);
+    memset(pool.data, 0xff, (size_t)(num * heads * size * row)); /* behind the last token NaN, as in spread() */
+    pool.dtype = t->dtype;
+    pool.shape[3] = t->shape[3];
+    for (int64_t b = 0; b < t->shape[0]; b++)
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t j = 0; j < t->shape[2]; j++) {
+                const int64_t at = (order[b * columns + j / size] * heads + h) * size + j % size;
+                const int64_t from = b * t->stride[0] + h * t->stride[1] + j * t->stride[2];
+                memcpy((char *)pool.data + at * row, (const char *)t->data + bytes_of(t->dtype, from), (size_t)row);
+            }
+    return pool;
+}
+
+/** A call with the same keys in pages, in any order. */
+static void run_in_pages(struct rng *rng, const attn_tensor *q, const attn_tensor *k, const attn_tensor *v,
+                         const attn_tensor *out, const attn_params *params)
+{
+    const int64_t batch = k->shape[0], tk = k->shape[2], size = RNG_PICK(rng, 7, 16, 16, 24, 64, 128);
+    const int64_t columns = (tk + size - 1) / size;
+    int32_t *const order = must_allocate(batch * columns, sizeof *order);
+    int64_t all[2] = {tk, tk};
+    for (int64_t i = 0; i < batch * columns; i++) {
+        const int64_t j = rng_range(rng, 0, i);
+        order[i] = order[j];
+        order[j] = (int32_t)i;
+    }
+    attn_tensor pools[4] = {in_pages(k, size, columns, order), in_pages(v, size, columns, order)};
+    attn_params paged = *params;
+    if (params->k_scale) {
+        pools[2] = in_pages(params->k_scale, size, columns, order);
+        pools[3] = in_pages(params->v_scale, size, columns, order);
+        paged.k_scale = &pools[2];
+        paged.v_scale = &pools[3];
+    }
+    paged.block_table = order;
+    paged.block_table_stride = columns;
+    paged.page_size = size;
+    paged.kv_len = params->kv_len ? params->kv_len : all;
+    must_succeed(attn_forward(q, &pools[0], &pools[1], out, &paged), "attn_forward with pages");
+    for (int i = 0; i < 4; i++)
+        free(pools[i].data);
+    free(order);
+}
+
 /** Some elements of a tensor, so large that maxima grow late, or NaN. */
 static void plant(struct rng *rng, const attn_tensor *t, int nans)
 {
@@ -301,8 +350,8 @@ static int same_floats(const float *a, const float *b, size_t n)
 
 /**
  * One query or few for each key head, with sums of either kind: rows of K and V that follow each other without a gap
- * may be gone through in another way than rows with something between them, in the widths that kernels are made for
- * (ATTN_SIDE_WORDS) and in others.
+ * may be gone through in another way than rows with something between them or in pages, in the widths that kernels are
+ * made for (ATTN_SIDE_WORDS) and in others.
  */
 static int side_by_side(struct rng *rng, const char *isa)
 {
@@ -311,8 +360,8 @@ static int side_by_side(struct rng *rng, const char *isa)
     const int64_t tk = rng_percent(rng, 30) ? rng_range(rng, 4000, 9000) : rng_range(rng, 1, 1500);
     const int64_t dk = RNG_PICK(rng, 16, 31, 32, 64, 128, 256, 80), dv = rng_percent(rng, 70) ? dk : 64;
     const int quantised = rng_percent(rng, 50), pairs = test_isa_has_pairs(isa);
-    attn_tensor q, k, v, narrow_k = {0}, narrow_v = {0}, k_scale = {0}, v_scale = {0}, out[2], lse[2];
-    static float outs[2][32 * 256], lses[2][32];
+    attn_tensor q, k, v, narrow_k = {0}, narrow_v = {0}, k_scale = {0}, v_scale = {0}, out[3], lse[3];
+    static float outs[3][32 * 256], lses[3][32];
     int64_t kv_len[2], kv_start[2];
     random_floats(rng, &q, draw_type(rng, isa), batch, heads * group, 1, dk);
     random_floats(rng, &k, draw_type(rng, isa), batch, heads, tk, dk);
@@ -340,19 +389,26 @@ static int side_by_side(struct rng *rng, const char *isa)
     }
     const attn_tensor near = quantised ? narrow_k : k, near_v = quantised ? narrow_v : v;
     const attn_tensor far_k = spread(rng, &near), far_v = spread(rng, &near_v);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         out[i] = attn_bhtd(outs[i], batch, heads * group, 1, dv);
         lse[i] = attn_bhtd(lses[i], batch, heads * group, 1, 1);
         params.lse = &lse[i];
         params.num_threads = i == 0 ? 2 : 1;
-        must_succeed(attn_forward(&q, i == 0 ? &near : &far_k, i == 0 ? &near_v : &far_v, &out[i], &params),
-                     "attn_forward");
+        if (i == 2)
+            run_in_pages(rng, &q, &near, &near_v, &out[i], &params);
+        else
+            must_succeed(attn_forward(&q, i == 0 ? &near : &far_k, i == 0 ? &near_v : &far_v, &out[i], &params),
+                         "attn_forward");
     }
     const size_t rows = (size_t)(batch * heads * group);
-    const int holds = same_floats(outs[0], outs[1], rows * (size_t)dv) && same_floats(lses[0], lses[1], rows);
-    if (!holds)
-        printf("  %s and %s, %d x %d of %d and %d channels: other bits apart\n", attn_dtype_name(near.dtype),
-               attn_dtype_name(near_v.dtype), (int)rows, (int)tk, (int)dk, (int)dv);
+    int holds = 1;
+    for (int i = 1; i < 3; i++) {
+        if (same_floats(outs[0], outs[i], rows * (size_t)dv) && same_floats(lses[0], lses[i], rows))
+            continue;
+        printf("  %s and %s, %d x %d of %d and %d channels: other bits %s\n", attn_dtype_name(near.dtype),
+               attn_dtype_name(near_v.dtype), (int)rows, (int)tk, (int)dk, (int)dv, i == 1 ? "apart" : "in pages");
+        holds = 0;
+    }
     void *const all[] = {q.data,       k.data,       v.data,     narrow_k.data, narrow_v.data,
                          k_scale.data, v_scale.data, far_k.data, far_v.data};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -394,7 +450,7 @@ int main(int argc, char **argv)
         {"a head alone", alone},
         {"close to ordered sums", close_to_ordered},
         {"few queries alone", reaches_few},
-        {"rows apart", side_by_side},
+        {"rows apart and in pages", side_by_side},
         {"queries that are not bf16", other_queries},
     };
     return properties_run(argc, argv, "test_free_sums", properties, sizeof properties / sizeof *properties);
