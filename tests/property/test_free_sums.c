@@ -4,7 +4,8 @@
  * their own. They do not depend on threads, on the other sequences and heads of
  * the call, on padding, or on the run; they are as near to the exact result as
  * those of ordered sums; calls that the option does not reach are left alone; and
- * it does not matter whether there is something between rows, or whether they are in pages.
+ * it does not matter whether there is something between rows, or whether they
+ * are in pages.
  */
 #include "close.h"
 #include "dtype.h"
